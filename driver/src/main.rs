@@ -1,5 +1,7 @@
 //! The binary `elasticrun`: parses its command line and runs the command.
 
+#![forbid(unsafe_code)]
+
 use std::{
     io::{self, Write},
     path::Path,

@@ -49,6 +49,8 @@
 //! That all workers fail at the same call when a round is aborted. The contents of the state after a
 //! failure has interrupted the training function. They are restored before its next call.
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod call_key;
 mod error;

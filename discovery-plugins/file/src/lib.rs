@@ -12,6 +12,8 @@
 //! A poll may read a file in the middle of a write in place. Write another file and rename it. On file systems without
 //! events, such as network file systems, the next poll finds the change.
 
+#![forbid(unsafe_code)]
+
 mod plugin;
 mod watch;
 

@@ -12,6 +12,8 @@
 //! # Not promised
 //! The plugin does not report the job's time limit. `--signal=USR1@120` notifies the agents (docs/slurm.md).
 
+#![forbid(unsafe_code)]
+
 mod command;
 mod hostlist;
 mod nodes;

@@ -20,6 +20,7 @@ pub struct Candidate {
     pub arrival: u64,
     /// Its host.
     pub host: HostId,
+    /// Slot and start number. The slot decides the order within a host.
     pub process: Process,
     /// Its rank in the previous round; for a round that is about to start, only if it has trained there. `None` for a
     /// newcomer.

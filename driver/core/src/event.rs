@@ -38,6 +38,7 @@ pub enum Event {
     AgentConnected(AgentConnected),
     /// The connection of an agent has ended or fell silent.
     AgentLost {
+        /// The host of the agent.
         host: HostId,
         /// The number of the connection. Only the loss of the current connection has an effect.
         instance: u64,
@@ -46,23 +47,27 @@ pub enum Event {
     },
     /// An agent could not be started.
     LaunchFailed {
+        /// The host on which the agent was to start.
         host: HostId,
         /// A message for the operator.
         why: String,
     },
     /// An agent has sent a report.
     Reported {
+        /// The host of the agent.
         host: HostId,
         /// The number of the connection.
         instance: u64,
         /// The driver that the agent obeys.
         epoch: DriverEpoch,
+        /// A stale or repeated report changes nothing ([`Command::Reject`]).
         report: AgentReport,
     },
     /// A user has requested something. [`Command::Answer`] is the answer.
     Requested {
         /// The number of the request; the answer carries it.
         id: u64,
+        /// The operation, with its arguments.
         request: Request,
     },
     /// The user has asked the job to end. A second request ends it at once.
@@ -77,6 +82,7 @@ pub enum Event {
 pub enum Request {
     /// Leaves a host at a common commit and does not use it again.
     Drain {
+        /// The host to leave, by the name that its source gave it.
         host: HostId,
         /// The time until the host goes away; `None` if unknown.
         within: Option<Duration>,
@@ -138,28 +144,33 @@ pub enum Command {
     Send {
         /// The host of the agent.
         host: HostId,
+        /// The command, to which the shell adds the driver epoch.
         order: AgentCommand,
     },
     /// Makes a connection the current one of its host, and sends the settings to its agent.
     Admit {
+        /// The host that the agent registered for.
         host: HostId,
         /// The number of the connection.
         instance: u64,
     },
     /// Ends a refused agent with all its processes, and closes its connection.
     Refuse {
+        /// The host that the refused agent registered for.
         host: HostId,
         /// The number of the refused connection; the current one of the host, if any, is another.
         instance: u64,
     },
     /// Closes the connection of a host's agent.
     Disconnect {
+        /// The host of the agent.
         host: HostId,
         /// The number of the connection.
         instance: u64,
     },
     /// Ends the launch of a host's agent, after a short time in which the agent may end by itself.
     EndLaunch {
+        /// The host of the agent.
         host: HostId,
         /// Has an effect only if no agent of the host has connected. An agent that has just arrived stays; its event
         /// comes next.
@@ -169,6 +180,7 @@ pub enum Command {
     Reject {
         /// The host that sent it.
         host: HostId,
+        /// The reason, for the log.
         why: Rejected,
     },
     /// Opens the key-value store of a round, before any worker can access it.
@@ -180,6 +192,7 @@ pub enum Command {
     TellSources {
         /// The host that goes away.
         host: HostId,
+        /// Draining when the drain begins, drained when it is complete.
         state: Departure,
     },
     /// Answers a request.
@@ -254,7 +267,9 @@ pub enum Decision {
     },
     /// A worker failed.
     WorkerFailed {
+        /// The host on which the worker ran.
         host: HostId,
+        /// The worker, by slot and start.
         process: Process,
         /// Its rank and round, if it was a member of one.
         member: Option<(Rank, Round)>,
@@ -263,6 +278,7 @@ pub enum Decision {
     },
     /// A host failed: its agent was lost or not started, it cannot reach other hosts, or it cannot begin a round.
     HostFailed {
+        /// The host that counts as failed.
         host: HostId,
         /// A message for the operator.
         why: String,
@@ -278,12 +294,14 @@ pub enum Decision {
     AtRisk {
         /// The host of the notice.
         host: HostId,
+        /// The origin, and when the host may go away.
         notice: Notice,
     },
     /// A host will go away: its workers leave it at a common commit.
     Draining {
         /// The host that goes away.
         host: HostId,
+        /// The origin, and how long the host stays.
         notice: Notice,
     },
     /// A draining host runs nothing and holds nothing that is needed: it may go away.
@@ -293,6 +311,7 @@ pub enum Decision {
     },
     /// A draining host went away before its workers left it. This is no failure.
     WentEarly {
+        /// The draining host whose agent was lost.
         host: HostId,
         /// A message for the operator.
         why: String,
@@ -301,6 +320,7 @@ pub enum Decision {
     Blacklisted {
         /// The host or slot that failed.
         domain: Domain,
+        /// How long the domain is not used.
         out: Out,
     },
     /// A cooldown has ended.
@@ -310,25 +330,32 @@ pub enum Decision {
     },
     /// A worker is asked to stop.
     Stopped {
+        /// The host on which the worker runs.
         host: HostId,
+        /// The worker, by slot and start.
         process: Process,
+        /// The reason, which is sent to the worker.
         why: StopReason,
     },
     /// A round is planned: its members are asked for their answers.
     RoundPlanned {
+        /// The number of the planned round.
         round: Round,
         /// The number of members.
         size: u32,
+        /// What makes a new round necessary.
         cause: Cause,
     },
     /// A planned or started round is aborted.
     RoundAborted {
         /// The number of the round.
         round: Round,
+        /// Whether its start was sent. Otherwise it was only planned.
         started: bool,
     },
     /// A round starts.
     RoundStarted {
+        /// The number of the round that starts.
         round: Round,
         /// The number of rounds that started before it.
         resets: u32,
@@ -338,6 +365,7 @@ pub enum Decision {
         survivors: u32,
         /// The commit from which it continues.
         base: Option<CommitId>,
+        /// What made this round necessary.
         cause: Cause,
         /// The time from the first sight of the cause to the start.
         took: Duration,
@@ -364,6 +392,7 @@ pub enum Decision {
     Interrupting {
         /// The round that trains.
         round: Round,
+        /// The planned change: [`Cause::Added`], [`Cause::Removed`] or [`Cause::Mixed`].
         cause: Cause,
     },
     /// Too few slots are usable; the job waits.
@@ -381,9 +410,11 @@ pub enum Decision {
     Attached,
     /// The processes of a group are started.
     GroupStarted {
+        /// The number of the group. Groups are counted from 1, apart from rounds.
         round: Round,
         /// The number of members.
         size: u32,
+        /// What made this group necessary.
         cause: Cause,
         /// The time from the first sight of the cause to the start.
         took: Duration,
@@ -392,6 +423,7 @@ pub enum Decision {
     GroupEnded {
         /// The number of the group.
         round: Round,
+        /// The failure or the change that ends it.
         cause: Cause,
     },
     /// A worker of a group failed: the group is restarted.

@@ -32,6 +32,7 @@ pub enum Agent {
 /// A connected agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentUp {
+    /// The number of its connection ([`crate::AgentConnected::instance`]). Events of other connections are stale.
     pub instance: u64,
     /// The address at which other hosts reach this host.
     pub address: IpAddr,
@@ -69,6 +70,7 @@ pub enum Life {
 /// A live process of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
+    /// Slot and start number.
     pub process: Process,
     /// Its state.
     pub life: Life,
@@ -89,6 +91,7 @@ struct Slot {
 /// A host with an agent or processes.
 #[derive(Clone, Debug)]
 pub struct Host {
+    /// Its agent. A host has at most one admitted agent.
     pub agent: Agent,
     /// When the launch of its agent was requested, or when the agent came by itself.
     pub since: Time,

@@ -51,6 +51,8 @@
 //! - **R12** The base of a started round is the newest complete commit that any reachable agent held.
 //! - **R13** A worker that trains has seen the base of its round: [`worker::LiveState`].
 
+#![forbid(unsafe_code)]
+
 pub mod agent;
 pub mod assignment;
 pub mod blacklist;

@@ -70,6 +70,7 @@ pub enum Reason {
 /// A worker or a host that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// The host that failed, or on which the worker ran.
     pub host: HostId,
     /// Slot and start; `None` for a whole host.
     pub process: Option<Process>,

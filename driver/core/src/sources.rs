@@ -54,6 +54,7 @@ struct Found {
 /// A source reports more slots than the agent detects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
+    /// The host on which the two numbers differ.
     pub host: HostId,
     /// Slots as the source reports them.
     pub said: u32,

@@ -43,6 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A host that is blamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
+    /// The host at fault, or with `replaceable` one of the hosts that may be.
     pub host: HostId,
     /// The hosts to which its links are broken.
     pub others: Vec<HostId>,

@@ -4,6 +4,8 @@
 //! Read [`training`] first. [`data`] reads the Parquet file, and [`network`] is the model.
 //! [`audit`] records which rows were used in which commit and checks it afterwards.
 
+#![forbid(unsafe_code)]
+
 pub mod audit;
 pub mod data;
 pub mod network;

@@ -1,5 +1,7 @@
 //! Trains a small network on handwritten digits, alone or under `elasticrun`.
 
+#![forbid(unsafe_code)]
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;

@@ -16,6 +16,8 @@
 //!
 //! Not promised: that the files of a run outlive its test.
 
+#![forbid(unsafe_code)]
+
 pub mod binaries;
 mod conformance;
 #[cfg(feature = "worker")]

@@ -7,6 +7,8 @@
 //!
 //! `elasticrun-sim --seeds 100000` searches for violations; `elasticrun-sim --seed S --trace` replays one.
 
+#![forbid(unsafe_code)]
+
 mod blame;
 mod fault;
 mod groups;

@@ -1,5 +1,7 @@
 //! `elasticrun-sim`: runs many seeds to find a violation, or one seed to trace it.
 
+#![forbid(unsafe_code)]
+
 use std::{
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},

@@ -10,6 +10,8 @@
 //!
 //! Not promised: that it works without root. [`Net::new`] gives the reason, and the test is skipped by name.
 
+#![forbid(unsafe_code)]
+
 mod host;
 mod net;
 mod sshd;

@@ -11,19 +11,30 @@ use crate::{
 /// Element types. The values are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs)]
 pub enum DType {
+    /// Unsigned, 8 bits.
     U8 = 1,
+    /// Signed, 8 bits.
     I8 = 2,
+    /// Unsigned, 16 bits.
     U16 = 3,
+    /// Signed, 16 bits.
     I16 = 4,
+    /// Unsigned, 32 bits.
     U32 = 5,
+    /// Signed, 32 bits.
     I32 = 6,
+    /// Unsigned, 64 bits.
     U64 = 7,
+    /// Signed, 64 bits.
     I64 = 8,
+    /// IEEE 754 half precision. Accumulates in `f32`.
     F16 = 9,
+    /// bfloat16: the upper half of an `f32`. Accumulates in `f32`.
     Bf16 = 10,
+    /// IEEE 754 single precision.
     F32 = 11,
+    /// IEEE 754 double precision.
     F64 = 12,
 }
 

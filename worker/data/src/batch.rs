@@ -17,9 +17,11 @@ pub struct Batch {
 /// Consecutive positions of a row group that were processed for one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
+    /// Index of the row group in the data set ([`Dataset::groups`](crate::Dataset::groups)).
     pub group: u32,
     /// The permuted positions `lo..hi`, including rows that a predicate dropped.
     pub lo: u32,
+    /// The end of the positions, exclusive.
     pub hi: u32,
 }
 

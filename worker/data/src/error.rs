@@ -24,68 +24,116 @@ pub struct Location {
     pub file: Option<String>,
     /// Index of the row group within its file.
     pub row_group: Option<usize>,
+    /// Name of the top-level column.
     pub column: Option<String>,
 }
 
 /// The kind of problem.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
+    /// The file does not exist, or no longer.
     #[error("no such file: it was there when the data set was opened, or its name is wrong")]
     NotFound,
+    /// The file system or the object store denies access.
     #[error("permission denied: the user of this process must be able to read it")]
     PermissionDenied,
+    /// The size or the version of the file has changed since the data set was opened.
     #[error(
         "changed since the data set was opened: it had {was}, it has {is}; open the data set again"
     )]
-    Changed { was: String, is: String },
+    Changed {
+        /// Size in bytes and version as of the opening.
+        was: String,
+        /// Size in bytes and version now.
+        is: String,
+    },
+    /// Another error of the file system or the object store.
     #[error("cannot be read: {0}")]
     Io(#[source] std::io::Error),
+    /// The footer of the file cannot be read, with the reason.
     #[error("is no Parquet file, or a damaged one: {0}")]
     BadFooter(String),
+    /// A page or another part of the file cannot be decoded, with the reason.
     #[error("is damaged: {0}")]
     Corrupt(String),
+    /// A column has another type than in the first file.
     #[error(
         "is of type {found}, but {expected} in {first}; the files of a data set must agree in the columns that are read"
     )]
     TypeDiffers {
+        /// Type in the first file.
         expected: DataType,
+        /// Type in this file.
         found: DataType,
+        /// Path or address of the first file.
         first: String,
     },
+    /// A column of the first file is missing in this file.
     #[error(
         "is missing here, but is in {first}; the files of a data set must agree in the columns that are read"
     )]
-    ColumnMissing { first: String },
+    ColumnMissing {
+        /// Path or address of the first file.
+        first: String,
+    },
+    /// The options name a column that the data set lacks.
     #[error("no such column; the columns are {known}")]
-    NoSuchColumn { known: String },
+    NoSuchColumn {
+        /// Names of the columns that exist, separated by commas.
+        known: String,
+    },
+    /// No Parquet file was found. Not returned at present: a data set without a file is empty.
     #[error("holds no Parquet file")]
     NoFiles,
+    /// The row group has too many rows.
     #[error("has {rows} rows; a row group may have {max}")]
-    TooManyRows { rows: i64, max: u32 },
+    TooManyRows {
+        /// Rows of the row group.
+        rows: i64,
+        /// The largest number of rows that is supported.
+        max: u32,
+    },
+    /// A column of the batch has more bytes than its Arrow type can address.
     #[error("the batch holds more than 2 GiB of this column; ask for fewer rows a batch")]
     BatchTooLarge,
+    /// A queued piece is outside of the data set.
     #[error("piece of row group {group}, rows {lo} to {hi}: {why}")]
     BadPiece {
+        /// Index of the row group in the data set.
         group: u32,
+        /// First position of the piece.
         lo: u32,
+        /// End of the positions, exclusive.
         hi: u32,
+        /// What is wrong with the piece.
         why: String,
     },
+    /// A predicate compares a column with a value of an unsuitable type.
     #[error("cannot compare a column of type {found} with {value}")]
-    BadPredicate { found: DataType, value: String },
+    BadPredicate {
+        /// Type of the column.
+        found: DataType,
+        /// The value, as text.
+        value: String,
+    },
+    /// The bytes are no image that can be decoded, with the reason.
     #[error("no image that is known: {0}")]
     BadImage(String),
+    /// The timestamp column cannot order the rows of an n-gram, with the reason.
     #[error("cannot order windows: {0}")]
     BadTimestamps(String),
+    /// An option or a path is invalid. The text says which one and why.
     #[error("{0}")]
     BadOption(String),
 }
 
 impl Error {
+    /// The file, the row group and the column, as far as they are known.
     pub fn location(&self) -> &Location {
         &self.0.location
     }
 
+    /// The kind of problem, for callers that handle some kinds themselves.
     pub fn problem(&self) -> &Problem {
         &self.0.problem
     }

@@ -13,7 +13,9 @@ use crate::error::{Error, Problem, Result};
 /// A decoded image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
+    /// Rows of pixels.
     pub height: usize,
+    /// Pixels of a row.
     pub width: usize,
     /// 1 or 3.
     pub channels: usize,

@@ -32,6 +32,7 @@ pub struct ReaderOptions {
     pub memory: u64,
     /// Number of threads that read and decode.
     pub threads: usize,
+    /// Whether a row group that cannot be read is an error, which is the default, or is skipped.
     pub on_error: OnError,
 }
 

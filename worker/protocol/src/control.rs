@@ -86,6 +86,7 @@ pub enum AgentCommand {
     /// Ends a process. An attached worker gets a message. If it is removed, or its failure domain failed, it then has
     /// the grace to leave by itself. SIGTERM follows, and after the grace SIGKILL, to the process group.
     Stop {
+        /// The process, by slot and start.
         process: Process,
         /// The reason, for the worker's own message.
         why: StopReason,
@@ -93,6 +94,7 @@ pub enum AgentCommand {
     /// Announces a planned round. The agent reports [`AgentReport::Ready`] when all these members are at `run()`. An
     /// agent without members answers as well, since it may keep the newest commit.
     Plan {
+        /// The number of the round. A plan changes nothing if this round or a later one was planned or aborted before.
         round: Round,
         /// The members on this host.
         members: Vec<Process>,
@@ -153,6 +155,7 @@ pub enum AgentCommand {
 /// A host that is dialled by a probe.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProbeHost {
+    /// The host that [`AgentReport::Probed`] names if it does not answer.
     pub host: HostId,
     /// The address at which its agent serves commits.
     pub address: SocketAddr,
@@ -256,6 +259,7 @@ impl Place {
 pub struct Start {
     /// The driver that starts the round; it is part of the ids of the round's commits.
     pub epoch: DriverEpoch,
+    /// The number of the planned round that starts.
     pub round: Round,
     /// The commit from which the round continues; `None` before the first commit.
     pub base: Option<CommitId>,
@@ -282,12 +286,14 @@ pub struct Start {
 pub struct Member {
     /// Slot and start number.
     pub process: Process,
+    /// Its rank in the round, its cross rank, and the sizes.
     pub place: Place,
 }
 
 /// The process whose memory has the base of a round.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Keeper {
+    /// The host whose memory has the base.
     pub host: HostId,
     /// The process that made the commit. It may be dead.
     pub process: Process,
@@ -316,6 +322,7 @@ pub struct FromAgent {
     pub epoch: DriverEpoch,
     /// Counts the reports of this agent, from 1.
     pub number: u64,
+    /// The report. A driver with another epoch rejects it.
     pub report: AgentReport,
 }
 
@@ -341,6 +348,7 @@ pub enum AgentReport {
     },
     /// All members of this round on this host are at `run()`.
     Ready {
+        /// The number of the planned round.
         round: Round,
         /// The commit of each member.
         members: Vec<Held>,
@@ -354,11 +362,13 @@ pub enum AgentReport {
     BoundaryCounted {
         /// The number of the round.
         round: Round,
+        /// The largest boundary that any worker of this host has reached.
         highest: Boundary,
     },
     /// A worker has returned from a round that was not aborted, because it lost a peer.
     #[serde(rename = "broken")]
     PeerLost {
+        /// The round that the worker has left.
         round: Round,
         /// The worker that has returned.
         process: Process,
@@ -369,6 +379,7 @@ pub enum AgentReport {
     },
     /// This host lacks the resources to begin a round. Its members wait at `run()` as before.
     Unable {
+        /// The round of the [`Start`] that failed.
         round: Round,
         /// The error message of the system.
         why: String,
@@ -377,6 +388,7 @@ pub enum AgentReport {
     /// process that was asked to stop and died before it could act on that.
     #[serde(rename = "lost")]
     WorkerLost {
+        /// The process, by slot and start.
         process: Process,
         /// It was alive but sent no heartbeat.
         silent: bool,
@@ -385,11 +397,14 @@ pub enum AgentReport {
     Finished {
         /// The round that they were in.
         round: Round,
+        /// The workers, by slot and start.
         workers: Vec<Process>,
     },
     /// A process has ended and is reaped, or could not be started.
     Exited {
+        /// The process, by slot and start.
         process: Process,
+        /// Its exit code or signal, or why it could not be started.
         exit: Exit,
         /// The last lines of its output.
         tail: Vec<String>,
@@ -420,6 +435,7 @@ pub enum AgentReport {
 /// A notice that a host will go away, or may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Notice {
+    /// The origin, which also decides whether the host may stay ([`NoticeKind::is_risk_only`]).
     pub kind: NoticeKind,
     /// How long the host stays, counted from the notice; `None` if unknown.
     #[serde(with = "millis::option", default)]
@@ -508,6 +524,7 @@ pub struct Held {
 /// Commits in the memory of a process that is not a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Kept {
+    /// The process, by slot and start. It may be dead.
     pub process: Process,
     /// Complete commits, at most two.
     pub commits: Vec<CommitId>,
@@ -567,6 +584,7 @@ pub struct OutputOf {
 pub struct MemoryRequest {
     /// The process whose memory has the commit.
     pub process: Process,
+    /// The commit to read. The answer is [`MemoryAnswer::Missing`] unless that memory holds it complete.
     pub commit: CommitId,
 }
 

@@ -5,6 +5,8 @@
 //! authenticates both sides by the job's secret ([`auth`]). Then driver and agent exchange the messages of [`control`].
 //! An agent and its workers exchange those of [`local`]. [`store`] has its own connections.
 
+#![forbid(unsafe_code)]
+
 #[cfg(feature = "any-stream")]
 pub mod any_stream;
 pub mod auth;

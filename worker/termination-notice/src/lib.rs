@@ -17,6 +17,8 @@
 //! - N2 An unreachable source sends no notices. The log says so once, when it begins.
 //! - N3 No notice is lost: if the receiver is slow, the sources wait.
 
+#![forbid(unsafe_code)]
+
 mod azure;
 mod cloud;
 mod ec2;

@@ -1,6 +1,8 @@
 //! The process of an isolated plugin, for tests and for programs that embed this library. The binary `elasticrun` serves its
 //! own plugins.
 
+#![forbid(unsafe_code)]
+
 use std::{env, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {

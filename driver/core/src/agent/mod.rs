@@ -73,7 +73,9 @@ pub enum Event {
     },
     /// A worker has sent a message.
     Said {
+        /// The worker that sent it, by slot and start.
         process: Process,
+        /// The message. It may concern a round that is over.
         message: FromWorker,
     },
     /// The kernel has released the resources of a process. The process is dying, however long the release of its memory
@@ -86,17 +88,21 @@ pub enum Event {
     Ended {
         /// The process, by slot and start.
         process: Process,
+        /// Its exit code, or the signal that ended it.
         exit: Exit,
     },
     /// A process is reaped and its output has ended, or the process could not be started.
     Exited {
+        /// The process, by slot and start.
         process: Process,
+        /// Its exit code or signal, or why it could not be started.
         exit: Exit,
         /// The last lines of its output.
         tail: Vec<String>,
     },
     /// The resources that the members of a round share on this host cannot be created. No member has received the start.
     CannotBegin {
+        /// The round of the [`Command::Start`] that failed.
         round: Round,
         /// The error message of the system.
         why: String,
@@ -126,12 +132,14 @@ pub enum Command {
     Signal {
         /// The process that leads the group.
         process: Process,
+        /// Goes to every process of the group.
         signal: Signal,
     },
     /// Creates the shared region of the round and sends the start to the members on this host.
     Start(Box<Start>),
     /// Aborts the region of the round, and so wakes all members on this host, and sends them the abort.
     Abort {
+        /// The round that is over.
         round: Round,
         /// The members on this host.
         members: Vec<Process>,
@@ -140,6 +148,7 @@ pub enum Command {
     TellStop {
         /// The worker, by slot and start.
         process: Process,
+        /// The reason, which is sent to the worker.
         why: StopReason,
     },
     /// Releases the memory of a dead process: its commits are no longer needed.
@@ -158,6 +167,7 @@ pub enum Command {
     },
     /// The agent exits: all processes have ended, or the kernel does not release them.
     Exit {
+        /// What made the agent end. After [`End::Orphaned`] the shell may connect to a driver again.
         why: End,
         /// Killed processes that still exist.
         stuck: Vec<Process>,

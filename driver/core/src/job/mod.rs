@@ -337,6 +337,7 @@ impl Job {
         &self.groups
     }
 
+    /// The settings that the job was created with. They never change.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

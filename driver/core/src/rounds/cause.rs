@@ -9,6 +9,7 @@ pub enum Cause {
     First,
     /// A worker failed.
     WorkerFailed {
+        /// The host on which the worker ran.
         host: HostId,
         /// Slot and start.
         process: Process,

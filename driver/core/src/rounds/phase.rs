@@ -63,6 +63,7 @@ pub struct Hold {
     pub highest: Boundary,
     /// When the round is aborted instead.
     pub deadline: Time,
+    /// The change for which the members leave. The round that is planned once all have counted has the same cause.
     pub cause: Cause,
 }
 
@@ -95,6 +96,7 @@ pub enum Phase {
 /// A round and the hosts that take part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leg {
+    /// The planned round that is dropped, or the round that continues.
     pub round: Round,
     /// The hosts that must be informed.
     pub hosts: Vec<HostId>,
@@ -103,6 +105,7 @@ pub struct Leg {
 /// A round that was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted {
+    /// The number of the round. It is not used again.
     pub round: Round,
     /// Whether it had started.
     pub started: bool,

@@ -34,6 +34,7 @@ use waits::Waits;
 pub struct Client {
     /// The shell's number of the connection.
     pub connection: u64,
+    /// The worker, by slot and start on the host of that connection.
     pub process: Process,
 }
 
@@ -66,12 +67,14 @@ pub enum Event {
     RoundStarted {
         /// The driver that started it.
         epoch: DriverEpoch,
+        /// The number of the round. The keys of the round before are deleted.
         round: Round,
     },
     /// A worker has sent a message.
     Said {
         /// The worker that sent the message.
         client: Client,
+        /// A request, the withdrawal of one, or the end of the worker.
         message: FromClient,
     },
     /// A connection of an agent has ended: all workers that used it are gone.
@@ -88,10 +91,12 @@ pub enum Command {
     Answer {
         /// The worker that sent the request.
         client: Client,
+        /// The value or the refusal, with the number of the request.
         answer: Answer,
     },
     /// A request that repeats an earlier one was dropped (R3).
     Reject {
+        /// The worker that sent the repeat. It gets no second answer.
         client: Client,
         /// The number of the request.
         number: u64,

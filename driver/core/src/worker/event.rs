@@ -8,6 +8,7 @@ use elasticrun_protocol::{
 /// A round of the job, unique across drivers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RoundId {
+    /// The driver that started it.
     pub epoch: DriverEpoch,
     /// Its number.
     pub round: Round,
@@ -36,6 +37,7 @@ impl From<&Start> for RoundId {
 /// The start of a round that this process is a member of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundStart {
+    /// The round, which is part of the ids of its commits.
     pub id: RoundId,
     /// The rank of this process.
     pub rank: Rank,

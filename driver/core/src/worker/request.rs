@@ -17,6 +17,7 @@ pub trait Commits {
 /// How a worker left its last round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Departure {
+    /// The number of the round that it left.
     pub round: Round,
     /// It left at the common boundary or after an abort, and not because it lost a peer by itself.
     pub ordered: bool,

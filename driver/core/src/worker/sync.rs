@@ -26,6 +26,7 @@ pub enum Action {
     Save(CommitId),
     /// Fetch a commit from the keeper.
     Fetch {
+        /// The base of the round.
         id: CommitId,
         /// A process of this host, or another host.
         from: BaseSource,
@@ -45,6 +46,7 @@ pub enum Action {
     Send(CommitId),
     /// All members: broadcast this commit from rank 0. This member commits the received bytes.
     Receive {
+        /// The base of the round, or commit 0 of the round if rank 0 begins with that.
         id: CommitId,
         /// Its fingerprint.
         fingerprint: Fingerprint,

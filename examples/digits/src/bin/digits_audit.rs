@@ -1,5 +1,7 @@
 //! Checks the journals written by `elasticrun-digits --audit`.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 
 use clap::Parser;

@@ -1,5 +1,7 @@
 //! An agent of a release with a newer protocol: connects to the driver, sends its versions, and prints the answer.
 
+#![forbid(unsafe_code)]
+
 use std::{
     io::{Read, Write, stdin},
     net::TcpStream,

@@ -27,6 +27,8 @@
 //! - **D2** Between two repartitions a share only loses rows. A repartition neither adds nor loses rows.
 //! - **D3** Everything here is a function of its input. All workers compute the same plan, and compare its digest.
 
+#![forbid(unsafe_code)]
+
 mod encoding;
 mod epoch_layout;
 mod ledger;

@@ -21,19 +21,26 @@ pub(crate) use prune::may_hold;
 pub enum Predicate {
     /// A column compared with a value.
     Compare {
+        /// Name of a column of the data set. It need not be in the batch.
         column: String,
+        /// The operator.
         comparison: Comparison,
+        /// The right operand.
         value: Value,
     },
     /// A column that has one of these values.
     In {
+        /// Name of a column of the data set.
         column: String,
+        /// The accepted values. No row is kept if there are none.
         values: Vec<Value>,
     },
     /// A column that is null.
     IsNull {
+        /// Name of a column of the data set.
         column: String,
     },
+    /// The negation. If the condition is unknown because of a null, its negation is unknown too.
     Not(Box<Predicate>),
     /// All of these; true if empty.
     And(Vec<Predicate>),
@@ -44,11 +51,17 @@ pub enum Predicate {
 /// A comparison with the column on the left and the value on the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
+    /// `=`. False for NaN.
     Equal,
+    /// `<>`. True for NaN.
     NotEqual,
+    /// `<`. False for NaN.
     Less,
+    /// `<=`. False for NaN.
     LessOrEqual,
+    /// `>`. False for NaN.
     Greater,
+    /// `>=`. False for NaN.
     GreaterOrEqual,
 }
 

@@ -40,6 +40,7 @@ pub enum Namespace {
     Round {
         /// The driver that started the round.
         epoch: DriverEpoch,
+        /// The number of the round. Requests of another round than the current one are refused.
         round: Round,
     },
     /// Keys of the job, which stay as long as it runs.
@@ -54,6 +55,7 @@ pub enum Op {
     Set {
         /// The key to write.
         key: String,
+        /// Replaces the value if the key exists.
         value: Blob,
     },
     /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`].
@@ -63,6 +65,7 @@ pub enum Op {
     },
     /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`], the sum.
     Add {
+        /// The key of the number.
         key: String,
         /// The number to add.
         amount: i64,
@@ -70,6 +73,7 @@ pub enum Op {
     /// Writes `desired` if the value is `expected`, or if the key is missing and `expected` is empty. Answer:
     /// [`Value::Current`], the value after the operation.
     CompareSet {
+        /// The key of the value.
         key: String,
         /// The value to compare with.
         expected: Blob,
@@ -100,6 +104,7 @@ pub enum Op {
     Append {
         /// The key of the value to extend.
         key: String,
+        /// The bytes to append. A missing key counts as an empty value.
         value: Blob,
     },
     /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`], in the order of the keys.
@@ -239,6 +244,7 @@ pub enum Value {
 /// The first frame of an agent on the store connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreOf {
+    /// The host of the agent.
     pub host: HostId,
     /// The number of its control connection, from [`crate::control::Setup`]. An agent that the driver has given up is
     /// refused.
@@ -248,14 +254,18 @@ pub struct StoreOf {
 /// A message of a worker, forwarded by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FromHost {
+    /// The worker that sent it, by slot and start.
     pub process: Process,
+    /// A message of the worker, or [`FromClient::Left`] of its agent.
     pub message: FromClient,
 }
 
 /// An answer for a worker of a host, forwarded by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToHost {
+    /// The worker that waits for it, by slot and start.
     pub process: Process,
+    /// The answer, as the driver gives it.
     pub answer: Answer,
 }
 

@@ -33,14 +33,19 @@ pub enum Refused {
     KeyTooLong {
         /// The beginning of the key.
         key: String,
+        /// The size of the key.
         length: u64,
+        /// [`MAX_KEY`](super::MAX_KEY).
         limit: u64,
     },
     /// A value is too large, or would become too large.
     #[error("the value of {key:?} has {length} bytes, of {limit} that a value may have")]
     ValueTooLarge {
+        /// The key. A long one is cut as by [`shown`].
         key: String,
+        /// The size that the value has or would have.
         length: u64,
+        /// [`MAX_VALUE`](super::MAX_VALUE).
         limit: u64,
     },
     /// All keys and values of one request are too large together.
@@ -48,6 +53,7 @@ pub enum Refused {
     RequestTooLarge {
         /// The size of the request.
         length: u64,
+        /// [`MAX_MESSAGE`](super::MAX_MESSAGE).
         limit: u64,
     },
     /// All requested values are too large together for one answer.
@@ -57,6 +63,7 @@ pub enum Refused {
     AnswerTooLarge {
         /// The size of all values.
         length: u64,
+        /// [`MAX_MESSAGE`](super::MAX_MESSAGE).
         limit: u64,
     },
     /// The store has reached its maximum number of keys.
