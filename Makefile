@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -75,8 +75,12 @@ check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Checks formatting,
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	discovery-plugins/sdk/api/api.py
 	$(RUFF) format --check --quiet .
 	$(RUFF) check --quiet .
+
+sdk-api: ## Compares the interface of the plugin SDK with the recorded one; RECORD=1 records it
+	discovery-plugins/sdk/api/api.py $(if $(RECORD),--record)
 
 fix: setup ## Formats all code and fixes simple lints
 	cargo fmt --all
