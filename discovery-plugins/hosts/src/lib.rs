@@ -3,6 +3,8 @@
 //! The driver's core, the plugin SDK and the loader share these types, so this crate is pure: it uses no clock, no files and
 //! no sockets.
 
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod host;
 pub mod list;
 mod merge;

@@ -12,6 +12,8 @@
 //! # Not promised
 //! The plugin does not report the job's time limit. `--signal=USR1@120` notifies the agents (docs/slurm.md).
 
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod command;
 mod hostlist;
 mod nodes;
