@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -26,6 +26,11 @@ SEEDS ?= 10000
 CLOUD := discovery-plugins/cloud
 CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
 
+# libFuzzer instruments all crates, so they are compiled apart. Only flags that the stable compiler has.
+FUZZ_TARGET := $(or $(ELASTICRUN_FUZZ_TARGET),$(CACHE)/target-fuzz)
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+  -Cllvm-args=-sanitizer-coverage-pc-table --cfg fuzzing
+
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGINS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
@@ -34,6 +39,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
 BENCH_NAMES := rendezvous collectives recovery recovery-torch commit data order notice plugins spark
+FUZZ_NAMES := config frames host_lists plugin_answers
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
 # $(call chosen,COMMAND,NAMES): CHOSEN, or the end of make with exit code 2 if it is not one of NAMES.
@@ -65,7 +71,7 @@ demo: ## Trains digits on local hosts while one is added and a worker is killed
 	examples/digits/demo.sh $${CARGO_TARGET_DIR:-target}/debug
 
 locks: ## Checks that each Cargo.lock matches its workspace
-	@for lock in $$(find . -name Cargo.lock -not -path '*/target/*' -not -path './.*'); do \
+	@for lock in $$(find . -name Cargo.lock -not -path '*/target/*' -not -path './.*' -not -path './tests/fuzz/*'); do \
 	  cargo metadata --locked --format-version 1 --manifest-path "$$(dirname $$lock)/Cargo.toml" >/dev/null || \
 	    { echo "locks: $$lock is behind its manifests; to update it, run cargo metadata --manifest-path $$(dirname $$lock)/Cargo.toml"; exit 1; }; \
 	done
@@ -75,8 +81,12 @@ check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Checks formatting,
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	discovery-plugins/sdk/api/api.py
 	$(RUFF) format --check --quiet .
 	$(RUFF) check --quiet .
+
+sdk-api: ## Compares the interface of the plugin SDK with the recorded one; RECORD=1 records it
+	discovery-plugins/sdk/api/api.py $(if $(RECORD),--record)
 
 fix: setup ## Formats all code and fixes simple lints
 	cargo fmt --all
@@ -168,6 +178,20 @@ test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm t
 flaky: setup ## Repeats tests with processes 50 times on a busy machine; continues after a stop. RUNS, PYTHON_RUNS, BURNERS, MINUTES, SUITES, FILTER
 	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
 	  --minutes $(or $(MINUTES),0) --suites '$(SUITES)' --filter '$(FILTER)'
+
+# The versions are those of the workspace. A finding is written to tests/fuzz/artifacts.
+fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists for one, MINUTES=60 for longer; needs a C++ compiler
+	cp Cargo.lock tests/fuzz/Cargo.lock
+	@names='$(or $(call chosen,make fuzz,$(FUZZ_NAMES)),$(FUZZ_NAMES))'; \
+	host=$$(rustc -vV | sed -n 's/^host: //p'); \
+	cd tests/fuzz && mkdir -p artifacts; \
+	for name in $$names; do \
+	  RUSTFLAGS='$(FUZZ_FLAGS)' CARGO_TARGET_DIR='$(FUZZ_TARGET)' cargo build --release --target "$$host" --bin $$name \
+	    $(if $(filter-out config,$(CHOSEN)),,--features driver); \
+	  mkdir -p corpus/$$name; \
+	  "$(FUZZ_TARGET)/$$host/release/$$name" -max_total_time=$$(( $(or $(MINUTES),1) * 60 )) -timeout=10 \
+	    -artifact_prefix=artifacts/$$name- -print_final_stats=1 corpus/$$name seeds/$$name; \
+	done
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Looks for known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

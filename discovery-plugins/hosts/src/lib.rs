@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod host;
 pub mod list;
 mod merge;

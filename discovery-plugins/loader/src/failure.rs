@@ -4,13 +4,26 @@ use std::{fmt, time::Duration};
 
 use elasticrun_plugin_sdk::{ErrorKind, PluginError};
 
+/// The length limit of a message, in characters.
+pub(crate) const MAX_MESSAGE: usize = 2000;
+
+/// A text of a plugin as one line without control characters, which the driver prints to a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    let line = text.trim_end().replace(char::is_control, " ");
+    match line.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
 /// Why a poll gave no list. It prints as its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// Its meaning for the job.
     pub kind: FailureKind,
-    /// For the user: a lower-case fragment that does not name the source.
+    /// For the user: a lower-case fragment that does not name the source. One line of at most 2,000 characters, whatever
+    /// the plugin says.
     pub message: String,
     /// The source requests this pause.
     pub retry_after: Option<Duration>,
@@ -20,7 +33,7 @@ impl Failure {
     pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: message.into(),
+            message: one_line(&message.into()),
             retry_after: None,
         }
     }
@@ -86,5 +99,19 @@ impl fmt::Display for FailureKind {
             Self::Died => "died",
             Self::BadAnswer => "bad answer",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_whatever_the_plugin_says() {
+        let message = |text: &str| Failure::new(FailureKind::Retryable, text).message;
+        assert_eq!(message("no\n\u{1b}[31mhosts\n"), "no  [31mhosts");
+        let long = message(&"x".repeat(4 << 20));
+        assert_eq!(long.len(), MAX_MESSAGE + 3);
+        assert!(long.ends_with("x..."));
     }
 }

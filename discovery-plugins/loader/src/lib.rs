@@ -28,6 +28,8 @@
 //! one thread.
 
 mod allow;
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod builtin;
 mod catalog;
 pub mod conformance;

@@ -51,14 +51,14 @@ impl FromStr for Spec {
         };
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name.is_empty() || name.starts_with('-') || !name.bytes().all(good) {
-            return Err(SpecError::Name(name.to_owned()));
+            return Err(SpecError::Name(shown(name)));
         }
         let mut options = Map::new();
         while let Some(text) = rest {
             let (key, text) = key(text)?;
             let (value, behind) = value(&key, text)?;
             if options.insert(key.clone(), Value::String(value)).is_some() {
-                return Err(SpecError::Repeated(key));
+                return Err(SpecError::Repeated(shown(&key)));
             }
             rest = behind;
         }
@@ -69,6 +69,11 @@ impl FromStr for Spec {
     }
 }
 
+/// At most 80 characters of a mistake, for the error.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
 fn key(text: &str) -> Result<(String, &str), SpecError> {
     let end = text.find(['=', ',']).unwrap_or(text.len());
     let (key, rest) = text.split_at(end);
@@ -76,12 +81,12 @@ fn key(text: &str) -> Result<(String, &str), SpecError> {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
     };
     if key.is_empty() || !key.bytes().all(good) {
-        return Err(SpecError::Key(key.to_owned()));
+        return Err(SpecError::Key(shown(key)));
     }
     let key = key.replace('-', "_");
     match rest.strip_prefix('=') {
         Some(value) => Ok((key, value)),
-        None => Err(SpecError::NoValue(key)),
+        None => Err(SpecError::NoValue(shown(&key))),
     }
 }
 
@@ -94,7 +99,7 @@ fn value<'a>(key: &str, text: &'a str) -> Result<(String, Option<&'a str>), Spec
             ',' => return Ok((value, Some(characters.as_str()))),
             '\\' => match characters.next() {
                 Some(escaped @ (',' | '\\')) => value.push(escaped),
-                _ => return Err(SpecError::Escape(key.to_owned())),
+                _ => return Err(SpecError::Escape(shown(key))),
             },
             plain => value.push(plain),
         }

@@ -6,6 +6,7 @@
 use std::{
     ffi::c_void,
     fmt::{self, Write},
+    mem::offset_of,
 };
 
 use tracing::{
@@ -22,20 +23,21 @@ use crate::abi::{Log, RawHost, log_level};
 /// # Safety
 /// `host` is null or refers to a host with a correct size.
 pub(crate) unsafe fn open(host: *const RawHost) {
-    // SAFETY: guaranteed by the caller. The size tells whether all fields exist.
-    let whole =
-        !host.is_null() && unsafe { (*host).size } as usize >= std::mem::size_of::<RawHost>();
-    if !whole {
+    /// The end of the fields of 1.1. A later version has more, of which an older host knows nothing.
+    const SIZE_1_1: usize = offset_of!(RawHost, log_context) + size_of::<*mut c_void>();
+    // SAFETY: guaranteed by the caller. The size tells which fields exist.
+    let logs = !host.is_null() && unsafe { (*host).size } as usize >= SIZE_1_1;
+    if !logs {
         return;
     }
-    // SAFETY: all fields exist.
-    let host = unsafe { *host };
-    if let Some(log) = host.log {
+    // SAFETY: these fields exist.
+    let (log, context, level) = unsafe { ((*host).log, (*host).log_context, (*host).log_level) };
+    if let Some(log) = log {
         // Fails if there is a subscriber.
         let _ = tracing::subscriber::set_global_default(ToHost {
             log,
-            context: host.log_context,
-            max: filter(host.log_level),
+            context,
+            max: filter(level),
         });
     }
 }

@@ -1,13 +1,15 @@
 //! Slurm's host list expressions: `node[01-03,7],login`. Pure.
 
 /// The maximum number of names of an expression.
-const MAX_NAMES: usize = 65_536;
+pub(crate) const MAX_NAMES: usize = 65_536;
+/// The maximum length of a name in bytes. No host has a longer one.
+pub(crate) const MAX_NAME: usize = 255;
 
 /// An invalid expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no list of hosts: {why}; the form is node[01-03,7],login")]
 pub struct BadHostlist {
-    /// The expression.
+    /// The expression, truncated to 80 characters.
     pub text: String,
     /// The mistake.
     pub why: &'static str,
@@ -19,10 +21,14 @@ pub struct BadHostlist {
 /// one varies fastest.
 ///
 /// # Errors
-/// Brackets do not match, a range is empty or has no numbers, or there are more than 65,536 names.
+/// Brackets do not match, a range is empty or has no numbers, a name is longer than 255 bytes, or there are more than
+/// 65,536 names.
 pub fn expand(text: &str) -> Result<Vec<String>, BadHostlist> {
     let bad = |why| BadHostlist {
-        text: text.to_owned(),
+        text: match text.char_indices().nth(80) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text.to_owned(),
+        },
         why,
     };
     let mut names = Vec::new();
@@ -37,6 +43,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, BadHostlist> {
 }
 
 const TOO_MANY: &str = "it stands for more than 65,536 names";
+const TOO_LONG: &str = "a name is longer than 255 bytes";
 
 /// The parts between the commas that are outside of brackets.
 fn split(text: &str) -> Result<Vec<&str>, &'static str> {
@@ -75,6 +82,11 @@ fn expand_one(part: &str) -> Result<Vec<String>, &'static str> {
     while let Some((before, after)) = rest.split_once('[') {
         let (ranges, after) = after.split_once(']').ok_or("a bracket is not closed")?;
         let numbers = numbers(ranges)?;
+        // Checked before the names are built, since each of them repeats the text around its number.
+        let longest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
+        if longest(&names) + before.len() + longest(&numbers) > MAX_NAME {
+            return Err(TOO_LONG);
+        }
         if names.len().saturating_mul(numbers.len()) > MAX_NAMES {
             return Err(TOO_MANY);
         }
@@ -90,6 +102,9 @@ fn expand_one(part: &str) -> Result<Vec<String>, &'static str> {
     }
     for name in &mut names {
         name.push_str(rest);
+        if name.len() > MAX_NAME {
+            return Err(TOO_LONG);
+        }
     }
     Ok(names)
 }
@@ -108,6 +123,9 @@ fn numbers(ranges: &str) -> Result<Vec<String>, &'static str> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let width = first.len();
         let (from, to) = (number(first)?, number(last)?);
+        if width > MAX_NAME {
+            return Err(TOO_LONG);
+        }
         if to < from {
             return Err("a range runs backwards");
         }
@@ -163,6 +181,18 @@ mod tests {
             ("a[0-999]b[0-999]", TOO_MANY),
         ] {
             assert_eq!(expand(text).unwrap_err().why, why, "{text}");
+        }
+        let long = "x".repeat(300);
+        let zeros = "0".repeat(300);
+        for text in [
+            &long,
+            &format!("{long}[0-65535]"),
+            &format!("a[{zeros}-65535]"),
+            &format!("a[1]{long}"),
+        ] {
+            let error = expand(text).unwrap_err();
+            assert_eq!(error.why, TOO_LONG);
+            assert!(error.to_string().len() < 250, "{error}");
         }
         assert_eq!(
             expand("a[").unwrap_err().to_string(),

@@ -14,6 +14,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod command;
 mod hostlist;
 mod nodes;

@@ -24,7 +24,10 @@ pub(crate) fn slots(env: Env<'_>, nodes: usize) -> Vec<Option<(u32, SlotsFrom)>>
     vec![gpus.map(|count| (count.min(MAX_SLOTS), SlotsFrom::Accelerators)); nodes]
 }
 
-/// `2(x3),1` is 2, 2, 2, 1.
+/// The maximum number of nodes of a job.
+const MAX_NODES: usize = 65_536;
+
+/// `2(x3),1` is 2, 2, 2, 1. `None` for more than 65,536 nodes.
 fn per_node(text: &str) -> Option<Vec<u32>> {
     let mut counts = Vec::new();
     for part in text.trim().split(',') {
@@ -32,7 +35,7 @@ fn per_node(text: &str) -> Option<Vec<u32>> {
             Some((count, times)) => (count, times.strip_suffix(')')?.parse().ok()?),
             None => (part, 1),
         };
-        if times > 65_536 {
+        if times > MAX_NODES - counts.len() {
             return None;
         }
         counts.extend(std::iter::repeat_n(count.parse::<u32>().ok()?, times));
@@ -64,6 +67,10 @@ mod tests {
         slots(&find, nodes)
     }
 
+    fn per_node_of(text: &str) -> Option<usize> {
+        per_node(text).map(|counts| counts.len())
+    }
+
     #[test]
     fn tasks_count_if_they_were_requested() {
         let tasks = |count| Some((count, SlotsFrom::Explicit));
@@ -79,6 +86,8 @@ mod tests {
         ];
         assert_eq!(slots_with(&per_node, 2), [tasks(8); 2]);
         assert_eq!(slots_with(&per_node, 3), [None; 3], "nodes have gone since");
+        assert_eq!(per_node_of("1(x65535),2"), Some(65_536));
+        assert_eq!(per_node_of("1(x65536),2"), None, "as many as fit no job");
     }
 
     #[test]

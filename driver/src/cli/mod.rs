@@ -10,6 +10,8 @@
 //! - Each mistake is one [`Error`](crate::config::Error) of one line.
 
 mod agent;
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod argv;
 mod command;
 mod drain;

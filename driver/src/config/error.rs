@@ -14,7 +14,7 @@ pub enum Error {
         allowed: String,
     },
     /// Valid values that contradict each other.
-    #[error("{written}: {why}")]
+    #[error("{written}: {}", OneLine(why))]
     Combination {
         /// The setting to change and its value.
         written: Written,
@@ -30,7 +30,7 @@ pub enum Error {
         why: String,
     },
     /// A key in a configuration file that is no setting.
-    #[error("{}:{line}: {}: no such setting{}", path.display(), OneLine(key), suggestion(nearest))]
+    #[error("{}:{line}: {}: no such setting{}", OneLine(&path.display().to_string()), OneLine(key), suggestion(nearest))]
     UnknownKey {
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum Error {
         nearest: Option<String>,
     },
     /// A configuration file that is not TOML.
-    #[error("{}:{line}: {}: expected TOML, a line like min-np = 2", path.display(), OneLine(message))]
+    #[error("{}:{line}: {}: expected TOML, a line like min-np = 2", OneLine(&path.display().to_string()), OneLine(message))]
     Syntax {
         /// The file.
         path: PathBuf,
@@ -102,7 +102,7 @@ impl fmt::Display for Written {
 }
 
 /// Untrusted text on one line: control characters are escaped, and the length is limited.
-struct OneLine<'a>(&'a str);
+pub(super) struct OneLine<'a>(pub(super) &'a str);
 
 const MAX_CHARS: usize = 300;
 
@@ -144,5 +144,17 @@ mod tests {
         );
         assert!(line.len() < 400, "{}", line.len());
         assert!(!line.contains(char::is_control));
+        let unknown = Error::UnknownKey {
+            path: "a\nb.toml".into(),
+            line: 1,
+            key: "zz".to_owned(),
+            nearest: None,
+        };
+        assert!(unknown.to_string().starts_with(r"a\nb.toml:1: zz: no such"));
+        let contradicts = Error::Combination {
+            written: Written("-np 1".to_owned()),
+            why: "not together with np (a\nb.toml:1)".to_owned(),
+        };
+        assert!(!contradicts.to_string().contains(char::is_control));
     }
 }

@@ -3,7 +3,7 @@
 use elasticrun_plugin_loader::Spec;
 use toml::Value;
 
-use super::value::Setting;
+use super::{plugin::without_trailing_space, value::Setting};
 
 /// A group of hosts at a source, with options of the source's plugin.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,6 +40,7 @@ impl Setting for Group {
         let options = format!("group{}", &word[name.len()..]);
         let options = options
             .parse()
+            .map(without_trailing_space)
             .map_err(|error| format!("{FORM} ({error})"))?;
         Ok(Self {
             name: name.to_owned(),
@@ -74,6 +75,8 @@ mod tests {
             Some("gpus,more:region=eu-central-1,slots=8".into())
         );
         assert_eq!(read("gpus").expect("a group").show(), Some("gpus".into()));
+        let shown = read("gpus:z=a ,b=c").expect("a group").show();
+        assert_eq!(shown, Some("gpus:b=c,z=a".into()));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! # Not promised
 //! That a checked path still exists when the job starts.
 
+#[cfg(feature = "any-input")]
+pub mod any_input;
 mod cooldown;
 mod counts;
 pub mod duration;

@@ -12,6 +12,7 @@ impl Setting for Spec {
             [word] => word
                 .trim()
                 .parse()
+                .map(without_trailing_space)
                 .map_err(|error| format!("NAME[:key=value,...] ({error})")),
             _ => Err("NAME[:key=value,...]".to_owned()),
         }
@@ -20,6 +21,17 @@ impl Setting for Spec {
     fn show(&self) -> Option<Value> {
         Some(Value::String(self.to_string()))
     }
+}
+
+/// White space at the end of a value does not count, as at the end of the word. Options are shown in another order than they
+/// are written, so each value may become the last one.
+pub(super) fn without_trailing_space(mut spec: Spec) -> Spec {
+    for value in spec.options.values_mut() {
+        if let serde_json::Value::String(text) = value {
+            text.truncate(text.trim_end().len());
+        }
+    }
+    spec
 }
 
 word_setting!(Isolation, "process or thread",
@@ -51,6 +63,9 @@ mod tests {
         let read = |text: &str| <Spec as Setting>::read(&[text.to_owned()]);
         let spec = read(r"static:hosts=a:4\,b:4").expect("a source");
         assert_eq!(spec.name, "static");
+        assert_eq!(read(&spec.to_string()), Ok(spec));
+        let spec = read("x:z=a ,b=c d").expect("a source");
+        assert_eq!(spec.to_string(), "x:b=c d,z=a");
         assert_eq!(read(&spec.to_string()), Ok(spec));
         assert_eq!(
             read("asg:x").expect_err("no value"),

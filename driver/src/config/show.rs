@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::table::{Config, Row};
+use super::{
+    error::OneLine,
+    table::{Config, Row},
+};
 
 impl Config {
     /// All settings, one per line: `key = value  # origin`. A setting without a value is a comment. The text is a
@@ -21,7 +24,7 @@ impl Config {
             writeln!(
                 text,
                 "{assignment:width$}  # {}",
-                row.origin,
+                OneLine(&row.origin.to_string()),
                 width = width.unwrap_or(0)
             )
             .expect("writing to a string does not fail");
@@ -35,7 +38,10 @@ impl Config {
         let rows = self.rows();
         let differing = rows.iter().filter(|row| row.differs);
         differing
-            .map(|row| format!("{}  # {}", assignment(row), row.origin))
+            .map(|row| {
+                let origin = row.origin.to_string();
+                format!("{}  # {}", assignment(row), OneLine(&origin))
+            })
             .collect()
     }
 }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use elasticrun::{
-    cli::{Invocation, parse},
-    config::{KEYS, variable},
+    cli::{Invocation, any_input::check_words, parse},
+    config::{KEYS, any_input::check_file, variable},
 };
 use proptest::prelude::*;
 
@@ -28,6 +28,68 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Lines of configuration files.
+const LINES: [&str; 30] = [
+    "np = 4",
+    "min-np = 2",
+    "max-np = 8",
+    "spares = 1",
+    "slots-per-host = \"auto\"",
+    "slots-per-host = 4",
+    "hosts = \"a:4,me@[::1]:2\"",
+    "hosts = [\"a:4\", \"b:4\"]",
+    "discovery = [\"static:hosts=a:4\\\\,b:4\", \"file:path=/a b\"]",
+    "discovery = \"x:z=a ,b=c\"",
+    "aws-asg = \"gpus:region=eu-central-1,slots=8\"",
+    "gcp-mig = [\"p/z/g\"]",
+    "k8s = \"app=train,role!=x:namespace=ml\"",
+    "slurm = true",
+    "spark = \"spark://h:7077\"",
+    "plugin-isolation = \"thread\"",
+    "elastic-timeout = \"10m\"",
+    "last-call = 1.5",
+    "drain-timeout = \"0\"",
+    "heartbeat-interval = \"50ms\"",
+    "blacklist = \"forever\"",
+    "blacklist-cooldown-range = [\"5s\", \"10m\"]",
+    "failure-domain = \"slot\"",
+    "listen = \"[::]:7070\"",
+    "env = [\"DATA\", \"A=b c\"]",
+    "ssh-option = [\"Port=22\", \"User me\"]",
+    "network-interface = [\"eth0, ib0\", \"lo\"]",
+    "notice-file = \"/run/leave\"",
+    "log-level = \"debug\"",
+    "quiet = true # and a comment",
+];
+
+/// What a configuration file may be damaged with.
+const WORDS: [&str; 20] = [
+    "\"", "'", "\"\"\"", "\\n", "\\u0007", "\\u2028", "\n", "[", "]", "=", ",", " ", ":", "0",
+    "-1", "1e9", "true", "#", "x", "\u{e9}",
+];
+
+fn file() -> impl Strategy<Value = String> {
+    let damage = (0.0..1.0_f64, 0.0..0.1_f64, prop::sample::select(&WORDS[..]));
+    let lines = prop::sample::subsequence(&LINES[..], 0..6);
+    (lines, prop::collection::vec(damage, 0..4)).prop_map(|(lines, damages)| {
+        let mut text = lines.join("\n");
+        for (at, length, word) in damages {
+            let boundary =
+                |share: f64| text.floor_char_boundary((share * text.len() as f64) as usize);
+            let (from, to) = (boundary(at), boundary((at + length).min(1.0)));
+            text.replace_range(from..to, word);
+        }
+        text
+    })
+}
+
+#[test]
+fn each_line_is_valid_by_itself() {
+    for line in LINES {
+        assert!(check_file(line), "{line}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -38,20 +100,12 @@ proptest! {
         key in 0..KEYS.len(),
     ) {
         let variable = (OsString::from(variable(KEYS[key].name)), OsString::from(value));
-        match parse(words.iter().map(OsString::from), [variable]) {
-            Err(error) => {
-                let line = error.to_string();
-                prop_assert!(!line.is_empty() && !line.contains(['\n', '\r']), "{:?}", line);
-            }
-            Ok(Invocation::Run(request)) => {
-                let workers = request.settings.workers;
-                prop_assert!(workers.min_np <= workers.np);
-                prop_assert!(workers.max_np.is_none_or(|max_np| workers.np <= max_np));
-                prop_assert!(!request.settings.command.is_empty());
-                prop_assert!(!request.settings.hosts.sources.is_empty());
-            }
-            Ok(_) => {}
-        }
+        check_words(words.iter().map(OsString::from), [variable]);
+    }
+
+    #[test]
+    fn any_file_is_refused_or_shown_as_it_is(text in file()) {
+        check_file(&text);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::BadTable;
+use crate::failure::one_line;
 
 /// The description of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +110,11 @@ impl Table {
     }
 
     pub(super) fn manifest(&self) -> Result<Manifest, BadTable> {
-        serde_json::from_slice(self.manifest).map_err(|error| BadTable::Manifest(error.to_string()))
+        manifest(self.manifest)
     }
+}
+
+/// Parses a manifest.
+pub(crate) fn manifest(json: &[u8]) -> Result<Manifest, BadTable> {
+    serde_json::from_slice(json).map_err(|error| BadTable::Manifest(one_line(&error.to_string())))
 }

@@ -26,13 +26,14 @@ use nix::{
 use super::lines::Lines;
 use crate::{
     ChangeSignal, Failure, FailureKind,
+    failure::one_line,
     frames::{self, Hello, PluginFrame},
     library::snapshot,
 };
 
 /// A message for the caller of a plugin's process.
 #[derive(Debug)]
-pub(super) enum PluginMessage {
+pub(crate) enum PluginMessage {
     Hello(Box<Hello>),
     /// The plugin cannot be loaded.
     Refused(String),
@@ -162,11 +163,7 @@ impl FrameReader {
         };
         frames.extend_from_slice(&chunk[..length]);
         while let Some(body) = frames::take(frames).map_err(io::Error::other)? {
-            let message = match str::from_utf8(&body) {
-                Ok(text) => self.parse(text).map_err(io::Error::other)?,
-                Err(_) => return Err(io::Error::other("a frame that is not UTF-8")),
-            };
-            if let Some(message) = message
+            if let Some(message) = self.handle(&body).map_err(io::Error::other)?
                 && self.messages.send(message).is_err()
             {
                 return Ok(Err(Closed));
@@ -176,37 +173,45 @@ impl FrameReader {
     }
 
     /// Handles logs and change signals, and returns a message for the caller.
-    fn parse(&mut self, body: &str) -> Result<Option<PluginMessage>, String> {
-        let frame: PluginFrame<'_> = serde_json::from_str(body)
-            .map_err(|error| format!("a frame that is not understood: {error}"))?;
+    fn handle(&mut self, body: &[u8]) -> Result<Option<PluginMessage>, String> {
+        let frame = parse(body)?;
         if let (Some(level), Some(text)) = (&frame.log, &frame.text) {
             self.lines.logged(level, text);
         }
         if frame.changed {
             (self.signal)();
         }
-        if let Some(hello) = frame.hello {
-            return Ok(Some(PluginMessage::Hello(Box::new(hello))));
-        }
-        if let Some(why) = frame.refused {
-            return Ok(Some(PluginMessage::Refused(why)));
-        }
-        let Some(id) = frame.answer else {
-            // A message of a newer plugin.
-            return Ok(None);
-        };
-        let result = match (frame.error, frame.snapshot) {
-            (Some(word), _) => {
-                let message = frame
-                    .message
-                    .unwrap_or_else(|| format!("the plugin says {word}"));
-                Err(frames::failure(&word, message, frame.retry_after_ms))
-            }
-            (None, None) => Ok(None),
-            (None, Some(json)) => snapshot(json.get().as_bytes())
-                .map(Some)
-                .map_err(|error| Failure::new(FailureKind::BadAnswer, error.to_string())),
-        };
-        Ok(Some(PluginMessage::Answer(id, result)))
+        Ok(message(frame))
     }
+}
+
+/// Parses the body of a frame.
+pub(crate) fn parse(body: &[u8]) -> Result<PluginFrame<'_>, String> {
+    let text = str::from_utf8(body).map_err(|_| "a frame that is not UTF-8")?;
+    serde_json::from_str(text)
+        .map_err(|error| one_line(&format!("a frame that is not understood: {error}")))
+}
+
+/// The message of a frame for the caller, if it has one. A frame of a newer plugin may have none.
+pub(crate) fn message(frame: PluginFrame<'_>) -> Option<PluginMessage> {
+    if let Some(hello) = frame.hello {
+        return Some(PluginMessage::Hello(Box::new(hello)));
+    }
+    if let Some(why) = frame.refused {
+        return Some(PluginMessage::Refused(why));
+    }
+    let id = frame.answer?;
+    let result = match (frame.error, frame.snapshot) {
+        (Some(word), _) => {
+            let message = frame
+                .message
+                .unwrap_or_else(|| format!("the plugin says {word}"));
+            Err(frames::failure(&word, message, frame.retry_after_ms))
+        }
+        (None, None) => Ok(None),
+        (None, Some(json)) => snapshot(json.get().as_bytes())
+            .map(Some)
+            .map_err(|error| Failure::new(FailureKind::BadAnswer, error.to_string())),
+    };
+    Some(PluginMessage::Answer(id, result))
 }

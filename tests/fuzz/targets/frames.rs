@@ -1,7 +1,6 @@
 //! Any bytes, cut anywhere, into the frame buffer and every message that a peer may send.
 //!
-//! Run: `cd worker/protocol && cargo +nightly fuzz run frames`. Must hold: no panic, no allocation beyond
-//! the limit, and what decodes encodes to something that decodes to the same.
+//! Must hold: no panic, no allocation beyond the limit, and what decodes encodes to something that decodes to the same.
 #![no_main]
 
 use elasticrun_protocol::any_stream;
