@@ -27,6 +27,18 @@ pub const STATE_LOST: u8 = 6;
 /// Of `task-service`: its driver was lost, or the process that it depends on has ended.
 pub const TASK_ABANDONED: u8 = 8;
 
+/// The codes that a user may see, with their meaning, for `--help` and the man page.
+pub(crate) const DOCUMENTED: [(&str, &str); 8] = [
+    ("0", "success"),
+    ("1", "a worker failed the job"),
+    ("2", "usage or configuration"),
+    ("3", "too few workers in time"),
+    ("4", "reset limit"),
+    ("5", "first discovery failed"),
+    ("6", "no committed state left"),
+    ("128+N", "stopped by signal N"),
+];
+
 /// The code of a job that a signal stopped: 128 + the number of the signal.
 ///
 /// A number outside of 1..=127 is no signal and gives 255.

@@ -6,7 +6,7 @@ use clap::{Args, Command};
 use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
-use super::{Invocation, refusal};
+use super::{Invocation, command::base, refusal};
 use crate::config::{Error, Setting, SlotsPerHost};
 
 /// How an agent starts.
@@ -82,14 +82,14 @@ struct Options {
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
     Without --join, a launcher of elasticrun starts this command and sends its settings as one line on stdin.";
 
+/// The command for clap.
+pub(super) fn command() -> Command {
+    Options::augment_args(base("agent", "elasticrun agent")).about(ABOUT)
+}
+
 /// Parses the words after `agent`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let command = Options::augment_args(Command::new("elasticrun agent"))
-        .about(ABOUT)
-        .max_term_width(100)
-        .no_binary_name(true)
-        .args_override_self(true);
-    let matches = match command.try_get_matches_from(words) {
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };

@@ -19,7 +19,7 @@ pub(super) struct Words {
 }
 
 /// horovodrun's long options with one dash, and their names here.
-const SINGLE_DASH: [(&str, &str); 4] = [
+pub(super) const SINGLE_DASH: [(&str, &str); 4] = [
     ("-np", "--num-proc"),
     ("-hostfile", "--hostfile"),
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
@@ -181,7 +181,8 @@ fn short(letter: char, clap: &Command) -> Option<&Arg> {
     })
 }
 
-fn values(arg: &Arg) -> usize {
+/// How many words an option takes.
+pub(super) fn values(arg: &Arg) -> usize {
     if arg.get_action().takes_values() {
         arg.get_num_args().map_or(1, |range| range.max_values())
     } else {

@@ -5,67 +5,93 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource, value_parser};
 
 use super::horovod;
-use crate::config::{Error, FlagWords, KEYS, Key, Shape, Sources, flag};
+use crate::{
+    config::{Error, FlagWords, KEYS, Key, Shape, Sources, flag},
+    exit,
+};
 
 const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
-    elasticrun config show [OPTIONS]\n       \
-    elasticrun hosts [--watch] [--json] [OPTIONS]\n       \
-    elasticrun plugin list|inspect|test|new\n       \
-    elasticrun agent --join HOST:PORT --join-token-file FILE\n       \
-    elasticrun drain HOST [--in TIME]\n       \
-    elasticrun data plan|audit DATA...";
+    elasticrun SUBCOMMAND [OPTIONS]";
 
 const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that can join or leave during the job.\n\n\
     A job is elastic with --min-np, --max-np, --spares, --max-restarts, --restart-mode or discovered hosts. \
     In other jobs, the first failed worker ends the job.";
 
-const AFTER: &str = "\
+pub(super) const AFTER: &str = "\
 Times are 50ms, 5s, 10m or 1h; a bare number is seconds.
 Each option is also a key of a --config file (min-np = 2) and a variable (ELASTICRUN_MIN_NP=2).
 Precedence: defaults < file < variables < options; elasticrun config show prints values and origins.
-horovodrun's tuning options are accepted and ignored; one line lists those ignored.
+horovodrun's tuning options are accepted and ignored; one line lists those ignored.";
 
-Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 too few workers in
-time, 4 reset limit, 5 first discovery failed, 6 no committed state left, 128+N stopped by signal N.";
+/// A command with what all commands have in common. `bin_name` is its name with those of its parents.
+pub(super) fn base(name: &'static str, bin_name: &'static str) -> Command {
+    Command::new(name)
+        .bin_name(bin_name)
+        .max_term_width(100)
+        .no_binary_name(true)
+        .args_override_self(true)
+        .disable_help_subcommand(true)
+}
 
-/// The options of `run` and of `config show`.
+/// The command `run`, as `--help` lists it.
 ///
 /// # Errors
 /// None in practice: the defaults of the table are valid.
-pub(super) fn options() -> Result<Command, Error> {
-    options_and([])
-}
-
-/// The same, with more options.
-pub(super) fn options_and(more: impl IntoIterator<Item = Arg>) -> Result<Command, Error> {
-    let defaults = defaults()?;
-    let settings = KEYS.iter().map(|key| argument(key, defaults.get(key.name)));
-    let mut command = Command::new("elasticrun")
+pub(super) fn run() -> Result<Command, Error> {
+    let codes: Vec<_> = exit::DOCUMENTED
+        .iter()
+        .map(|(code, meaning)| format!("{code} {meaning}"))
+        .collect();
+    let after = format!("{AFTER}\n\nExit codes: {}.", codes.join(", "));
+    let command = base("elasticrun", "elasticrun")
         .version(env!("CARGO_PKG_VERSION"))
-        .no_binary_name(true)
         .disable_version_flag(true)
-        .args_override_self(true)
-        .max_term_width(100)
         .override_usage(USAGE)
         .about(ABOUT)
-        .after_help(AFTER)
-        .args(settings)
-        .args(other_options())
-        .args(horovod::arguments())
-        .args(more);
-    // Adds --help, which the split of the command line needs.
+        .after_help(after);
+    with_settings(command, run_options())
+}
+
+/// Adds the settings of a run, `--config` and other options. Hidden options are not among them.
+///
+/// # Errors
+/// None in practice: the defaults of the table are valid.
+pub(super) fn with_settings(
+    command: Command,
+    others: impl IntoIterator<Item = Arg>,
+) -> Result<Command, Error> {
+    let defaults = defaults()?;
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("Read settings from a TOML file");
+    Ok(command
+        .args(settings(&defaults).filter(|arg| !arg.is_hide_set()))
+        .arg(config)
+        .args(others))
+}
+
+/// Adds the hidden options to a command with settings, and builds `--help`, which the split of the command line needs.
+///
+/// # Errors
+/// None in practice: the defaults of the table are valid.
+pub(super) fn parser(command: Command) -> Result<Command, Error> {
+    let defaults = defaults()?;
+    let mut command = command
+        .args(settings(&defaults).filter(Arg::is_hide_set))
+        .args(horovod::arguments());
     command.build();
     Ok(command)
 }
 
-/// Options that are no settings.
-fn other_options() -> [Arg; 4] {
+fn settings(defaults: &BTreeMap<&'static str, String>) -> impl Iterator<Item = Arg> {
+    KEYS.iter().map(|key| argument(key, defaults.get(key.name)))
+}
+
+/// Options of `run` that are no settings.
+fn run_options() -> [Arg; 3] {
     [
-        Arg::new("config")
-            .long("config")
-            .value_name("FILE")
-            .value_parser(value_parser!(PathBuf))
-            .help("Read settings from a TOML file"),
         Arg::new("dry-run")
             .long("dry-run")
             .action(ArgAction::SetTrue)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Command};
 use elasticrun_protocol::HostId;
 
-use super::{Invocation, refusal};
+use super::{Invocation, command::base, refusal};
 use crate::{
     admin_socket::Request,
     config::{Error, duration},
@@ -34,14 +34,14 @@ struct Options {
 
 const ABOUT: &str = "Drains a host: its workers leave at a common commit, and the job does not use it again. Run this on the driver's machine.";
 
+/// The command for clap.
+pub(super) fn command() -> Command {
+    Options::augment_args(base("drain", "elasticrun drain")).about(ABOUT)
+}
+
 /// Parses the words after `drain`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let command = Options::augment_args(Command::new("elasticrun drain"))
-        .about(ABOUT)
-        .max_term_width(100)
-        .no_binary_name(true)
-        .args_override_self(true);
-    let matches = match command.try_get_matches_from(words) {
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };

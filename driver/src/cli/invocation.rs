@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
-use clap::{Arg, ArgAction};
+use clap::{Arg, ArgAction, Command};
 
 use super::{
     AgentStart, DrainRequest, PluginRequest, agent,
     argv::{self, Words},
-    command, drain, horovod, plugin, refusal,
+    command, completions, drain, horovod, man, plugin, refusal, tree,
 };
 use crate::{
     config::{Config, Error, Hosts, Mode, Origin, Settings, Sources, Workers},
@@ -97,6 +97,8 @@ pub fn parse(
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),
+        Some("completions") => completions::parse(strings(words.skip(1))?),
+        Some("man") => man::parse(strings(words.skip(1))?),
         Some("plugin") => plugin::parse(strings(words.skip(1))?),
         Some("hosts") => hosts(words.skip(1), environment),
         Some("config") => config(words.skip(1), environment),
@@ -131,7 +133,7 @@ fn run(
     words: impl Iterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Invocation, Error> {
-    let clap = command::options()?;
+    let clap = command::parser(tree::root()?)?;
     let words = argv::split(words, &clap)?;
     let matches = match clap.try_get_matches_from(&words.options) {
         Ok(matches) => matches,
@@ -189,7 +191,9 @@ fn config(
     match words.next() {
         Some(word) if word == "show" => {}
         Some(word) if word == "--help" || word == "-h" => {
-            return Ok(Invocation::Print(CONFIG_HELP.to_owned()));
+            return Ok(Invocation::Print(format!(
+                "Usage: elasticrun config show [OPTIONS]\n\n{CONFIG_ABOUT}\n"
+            )));
         }
         other => {
             let word = other.unwrap_or_default();
@@ -198,7 +202,7 @@ fn config(
             return Err(Error::Usage { message });
         }
     }
-    let clap = command::options()?;
+    let clap = command::parser(config_command()?)?;
     let words = argv::split(words, &clap)?;
     match clap.try_get_matches_from(&words.options) {
         Ok(matches) => Ok(Invocation::Print(
@@ -208,22 +212,36 @@ fn config(
     }
 }
 
+/// The command `config show` for clap.
+pub(super) fn config_command() -> Result<Command, Error> {
+    let command = command::base("show", "elasticrun config show")
+        .override_usage("elasticrun config show [OPTIONS]")
+        .about(CONFIG_ABOUT);
+    command::with_settings(command, [])
+}
+
+/// The command `hosts` for clap.
+pub(super) fn hosts_command() -> Result<Command, Error> {
+    let switch = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name);
+        arg.action(ArgAction::SetTrue).help(help)
+    };
+    let command = command::base("hosts", "elasticrun hosts")
+        .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
+        .about(HOSTS_ABOUT);
+    let switches = [
+        switch("watch", "Continue, and print what changes"),
+        switch("json", "Print JSON, one line per change"),
+    ];
+    command::with_settings(command, switches)
+}
+
 /// `hosts`: polls the sources of a run with the same options. A COMMAND after them is ignored.
 fn hosts(
     words: impl Iterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Invocation, Error> {
-    let switch = |name: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name);
-        arg.action(ArgAction::SetTrue).help(help)
-    };
-    let clap = command::options_and([
-        switch("watch", "Continue, and print what changes"),
-        switch("json", "Print JSON, one line per change"),
-    ])?
-    .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
-    .about(HOSTS_ABOUT)
-    .after_help("");
+    let clap = command::parser(hosts_command()?)?;
     let words = argv::split(words, &clap)?;
     let matches = match clap.try_get_matches_from(&words.options) {
         Ok(matches) => matches,
@@ -292,11 +310,8 @@ fn standard_note(config: &Config, mode: Mode) -> Option<String> {
 const HOSTS_ABOUT: &str = "Lists the hosts of a job's sources, which of them the job would use, and why.\n\n\
     The options are those of a run; a COMMAND after them is ignored. Exit code 5 if a source fails.";
 
-const CONFIG_HELP: &str = "\
-Usage: elasticrun config show [OPTIONS]
-
-Prints every setting, its value and its origin. The options are those of a run. The output is a valid file for --config.
-";
+const CONFIG_ABOUT: &str = "Prints every setting, its value and its origin.\n\n\
+    The options are those of a run. The output is a valid file for --config.";
 
 const BUILD: &str = concat!(
     "elasticrun ",

@@ -1,12 +1,12 @@
-//! The command line: `elasticrun [run] [OPTIONS] [--] COMMAND...`, `elasticrun agent`, `elasticrun config show`,
-//! `elasticrun data`, `elasticrun drain`, `elasticrun hosts`, `elasticrun plugin`, `elasticrun task-service`.
+//! The command line: `elasticrun [run] [OPTIONS] [--] COMMAND...`, `elasticrun agent`,
+//! `elasticrun completions`, `elasticrun config show`, `elasticrun data`, `elasticrun drain`, `elasticrun hosts`,
+//! `elasticrun man`, `elasticrun plugin`, `elasticrun task-service`.
 //!
 //! Parsing is a function of the arguments and the environment; it starts nothing and prints nothing.
 //!
 //! # Invariants
 //! - COMMAND starts at the first word that is neither an option nor an option's value, or after `--`. Its words are
-//!   never parsed. `run`, `agent`, `config`, `data`, `drain`, `hosts`, `plugin` and `task-service` are subcommands only as
-//!   the first word.
+//!   never parsed. The names of subcommands (`tree`) and `task-service` are subcommands only as the first word.
 //! - Each mistake is one [`Error`](crate::config::Error) of one line.
 
 mod agent;
@@ -14,11 +14,14 @@ mod agent;
 pub mod any_input;
 mod argv;
 mod command;
+mod completions;
 mod drain;
 mod horovod;
 mod invocation;
+mod man;
 mod plugin;
 mod refusal;
+mod tree;
 
 pub use agent::{AgentStart, Endpoint, JoinRequest};
 pub use drain::DrainRequest;

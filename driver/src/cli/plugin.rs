@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 
-use super::{Invocation, refusal};
+use super::{Invocation, command::base, refusal};
 use crate::config::{Error, Setting};
 
 /// The command `plugin`.
@@ -102,7 +102,7 @@ enum What {
         /// Name of the plugin: lower-case letters, digits and '-'
         name: String,
         /// Language: rust, c or python
-        #[arg(long, value_name = "LANGUAGE", value_enum)]
+        #[arg(long, value_name = "LANGUAGE", value_enum, hide_possible_values = true)]
         lang: Language,
         /// For rust: directory of elasticrun-plugin-sdk [default: the published version]
         #[arg(long, value_name = "PATH")]
@@ -112,15 +112,16 @@ enum What {
 
 const ABOUT: &str = "Lists, describes, tests and creates discovery plugins.";
 
+/// The command for clap.
+pub(super) fn command() -> Command {
+    Options::augment_args(base("plugin", "elasticrun plugin"))
+        .about(ABOUT)
+        .arg_required_else_help(false)
+}
+
 /// Parses the words after `plugin`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let command = Options::augment_args(Command::new("elasticrun plugin"))
-        .about(ABOUT)
-        .max_term_width(100)
-        .no_binary_name(true)
-        .disable_help_subcommand(true)
-        .args_override_self(true);
-    let matches = match command.try_get_matches_from(words) {
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };

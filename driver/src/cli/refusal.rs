@@ -43,6 +43,20 @@ fn message(error: &clap::Error) -> String {
                 value.first().map_or("", |value| value)
             )
         }
+        ErrorKind::InvalidValue if !strings(error, ContextKind::ValidValue).is_empty() => {
+            let value = strings(error, ContextKind::InvalidValue);
+            let allowed = strings(error, ContextKind::ValidValue);
+            let allowed = match allowed.as_slice() {
+                [others @ .., last] if !others.is_empty() => {
+                    format!("{} or {last}", others.join(", "))
+                }
+                _ => allowed.concat(),
+            };
+            match value.first().filter(|value| !value.is_empty()) {
+                Some(value) => format!("{argument} {value}: expected {allowed}"),
+                None => format!("{argument}: a value is missing; expected {allowed}"),
+            }
+        }
         ErrorKind::InvalidValue | ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
             format!(
                 "{argument}: a value is missing; expected {}",

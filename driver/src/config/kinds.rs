@@ -141,6 +141,8 @@ impl LogLevel {
 }
 
 impl Setting for LogLevel {
+    const WORDS: &'static [&'static str] = &["error", "warn", "info", "debug", "trace"];
+
     fn read(words: &[String]) -> Result<Self, String> {
         let word = match words {
             [word] => word.trim().to_ascii_lowercase(),

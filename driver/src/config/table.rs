@@ -41,6 +41,8 @@ pub struct Key {
     pub name: &'static str,
     /// How many words it takes.
     pub shape: Shape,
+    /// The allowed words. Empty: there are too many to list.
+    pub words: &'static [&'static str],
     pub(crate) heading: &'static str,
     pub(crate) value_name: &'static str,
     pub(crate) help: &'static str,
@@ -121,6 +123,7 @@ macro_rules! settings {
             Key {
                 name: $key,
                 shape: <$type as Setting>::SHAPE,
+                words: <$type as Setting>::WORDS,
                 heading: $heading,
                 value_name: $value_name,
                 help: concat!($($help),+),

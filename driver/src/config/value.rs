@@ -32,6 +32,9 @@ pub trait Setting: Sized {
     /// The number of words.
     const SHAPE: Shape = Shape::One;
 
+    /// The allowed words, if they are few. Shells complete them.
+    const WORDS: &'static [&'static str] = &[];
+
     /// Parses the words of a source.
     ///
     /// # Errors
@@ -56,6 +59,7 @@ fn refuse<T>(allowed: &str) -> Result<T, String> {
 
 impl<T: Setting> Setting for Option<T> {
     const SHAPE: Shape = T::SHAPE;
+    const WORDS: &'static [&'static str] = T::WORDS;
 
     fn read(words: &[String]) -> Result<Self, String> {
         T::read(words).map(Some)
@@ -229,6 +233,8 @@ impl<T: Setting> Setting for Vec<T> {
 macro_rules! word_setting {
     ($type:ty, $allowed:literal, $($word:literal => $value:path),+ $(,)?) => {
         impl Setting for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+
             fn read(words: &[String]) -> Result<Self, String> {
                 let word = match words {
                     [word] => word.trim().to_ascii_lowercase(),

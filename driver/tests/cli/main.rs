@@ -2,6 +2,7 @@
 //!
 //! Snapshots are reviewed as text. `INSTA_UPDATE=always cargo nextest run -p elasticrun --test cli` renews them.
 
+mod completed;
 mod precedence;
 mod printed;
 mod properties;

@@ -26,6 +26,28 @@ fn agent_help() {
 }
 
 #[test]
+fn subcommands_name_themselves_and_only_options_that_they_read() {
+    let help = printed(&["plugin", "new", "--help"]);
+    assert!(
+        help.contains("\nUsage: elasticrun plugin new [OPTIONS] --lang <LANGUAGE> <NAME>\n"),
+        "{help}"
+    );
+    for words in [&["hosts", "--help"][..], &["config", "show", "--help"]] {
+        let help = printed(words);
+        assert!(help.contains("--discovery <"), "{help}");
+        for option in ["--dry-run", "--check-build", "--version"] {
+            assert!(!help.contains(option), "{option}: {help}");
+        }
+    }
+}
+
+#[test]
+fn man_page() {
+    let page = printed(&["man"]);
+    insta::assert_snapshot!(page.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+}
+
+#[test]
 fn version() {
     let version = format!("elasticrun {}\n", env!("CARGO_PKG_VERSION"));
     for words in [["--version"], ["-v"], ["-V"]] {

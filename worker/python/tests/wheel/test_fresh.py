@@ -29,6 +29,9 @@ def test_a_fresh_environment_trains_with_nothing_but_the_wheel(tmp_path: Path) -
     call(f"{binaries}/pip", "install", quiet, "--no-index", str(WHEEL))
     packages = call(f"{binaries}/pip", "list", quiet, "--format=freeze").split()
     assert {package.split("==")[0] for package in packages} <= {"elasticrun", "pip", "setuptools"}
+    installed = ("man/man1/elasticrun.1", "bash-completion/completions/elasticrun", "zsh/site-functions/_elasticrun")
+    for name in (*installed, "fish/vendor_completions.d/elasticrun.fish"):
+        assert "elasticrun" in (tmp_path / "share" / name).read_text()
     output = call("elasticrun", "-np", "2", "python", "-m", "elasticrun.examples.digits")
     assert "succeeded" in output
     assert call("python", "-m", "elasticrun", "--version").startswith("elasticrun ")
