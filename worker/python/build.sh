@@ -18,15 +18,7 @@ mkdir -p elasticrun.data/scripts
 install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
 
-# What shells and man find below the prefix of the environment.
-generate() {
-    mkdir -p "$(dirname "elasticrun.data/data/share/$1")"
-    "$built/elasticrun" "${@:2}" >"elasticrun.data/data/share/$1"
-}
-generate man/man1/elasticrun.1 man
-generate bash-completion/completions/elasticrun completions bash
-generate zsh/site-functions/_elasticrun completions zsh
-generate fish/vendor_completions.d/elasticrun.fish completions fish
+./share.sh "$built/elasticrun"
 
 # maturin calls cargo, which reuses the build.
 "$python" -m maturin build --quiet --locked --profile "$profile" ${3:+--features "$3"} --out "$out" >&2

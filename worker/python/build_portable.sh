@@ -17,9 +17,14 @@ python="$(./venv.sh portable)"
 PATH="$(dirname "$python"):$PATH"
 trap 'rm -f elasticrun.data/scripts/elasticrun' EXIT
 mkdir -p elasticrun.data/scripts
+program() {
+    cargo-zigbuild zigbuild --quiet --locked --release --package elasticrun --target "$1.$glibc" >&2
+}
+program "$(uname -m)-unknown-linux-gnu"
+./share.sh "$target/$(uname -m)-unknown-linux-gnu/release/elasticrun"
 for arch in "$@"; do
     triple="$arch-unknown-linux-gnu"
-    cargo-zigbuild zigbuild --quiet --locked --release --package elasticrun --target "$triple.$glibc" >&2
+    program "$triple"
     install "$target/$triple/release/elasticrun" elasticrun.data/scripts/elasticrun
     # maturin checks the glibc that the native module needs, not that of the program.
     newest="$(objdump -T elasticrun.data/scripts/elasticrun | grep -o 'GLIBC_2[.0-9]*' | sort -uV | tail -1)"
