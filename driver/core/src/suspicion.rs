@@ -247,12 +247,11 @@ impl Suspicion {
         {
             *self.unnamed.entry(reporter.clone()).or_default() += 1;
         }
-        let (explained, mut lasting): (BTreeSet<_>, _) =
-            (broken.names.iter().cloned()).partition(|pair| broken.is_explained(pair));
-        lasting.append(&mut self.names);
-        self.names = lasting.union(&explained).cloned().collect();
+        let earlier = self.names.clone();
+        self.names.extend(broken.names.iter().cloned());
         let blamed = self.blamed(&broken.failed);
-        self.names = lasting;
+        // Names that a failure explains count only in this judgement.
+        (self.names).retain(|pair| earlier.contains(pair) || !broken.is_explained(pair));
         Verdict {
             fruitful: false,
             fruitless: true,
