@@ -63,6 +63,10 @@ fn message(error: &clap::Error) -> String {
                 expected(error)
             )
         }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = strings(error, ContextKind::InvalidArg).join(", ");
+            format!("{} is missing; see --help", missing.replace(['<', '>'], ""))
+        }
         _ => first_paragraph(&error.render().to_string()),
     }
 }
@@ -71,7 +75,7 @@ fn message(error: &clap::Error) -> String {
 fn option_name(text: &str) -> &str {
     match text.split([' ', '=']).next() {
         Some("--num-proc") => "-np",
-        Some(name) => name,
+        Some(name) => name.trim_matches(['<', '>']),
         None => text,
     }
 }
