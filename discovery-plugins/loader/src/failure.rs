@@ -2,18 +2,14 @@
 
 use std::{fmt, time::Duration};
 
-use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+use elasticrun_plugin_sdk::{ErrorKind, PluginError, text::one_line_within};
 
 /// The length limit of a message, in characters.
 pub(crate) const MAX_MESSAGE: usize = 2000;
 
 /// A text of a plugin as one line without control characters, which the driver prints to a terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    let line = text.trim_end().replace(char::is_control, " ");
-    match line.char_indices().nth(MAX_MESSAGE) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
+    one_line_within(text, MAX_MESSAGE)
 }
 
 /// Why a poll gave no list. It prints as its message.

@@ -2,13 +2,18 @@
 
 use std::error::Error;
 
-/// The length limit, in characters.
+/// The length limit of [`one_line`], in characters.
 const MAX_CHARS: usize = 300;
 
 /// One line without control characters, truncated to 300 characters and three dots.
 pub fn one_line(text: &str) -> String {
+    one_line_within(text, MAX_CHARS)
+}
+
+/// As [`one_line`], truncated to `max_chars` characters and three dots.
+pub fn one_line_within(text: &str, max_chars: usize) -> String {
     let line = text.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(MAX_CHARS) {
+    match line.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }
