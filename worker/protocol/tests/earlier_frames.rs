@@ -1,0 +1,63 @@
+//! Frames that earlier releases wrote are still read, and no word of them is dropped.
+//!
+//! `earlier/COMMIT.jsonl` was recorded between a driver and three agents of that commit, through a first round, a killed
+//! worker, new workers, a drain and the end. It has one frame of each form. Add a file when the wire changes; change none.
+
+#![allow(clippy::unwrap_used)]
+
+use elasticrun_protocol::{
+    FromAgent, ToAgent,
+    auth::{Challenge, Hello, Proof, Verdict},
+    control::{Output, OutputOf, Register},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+#[test]
+fn frames_of_853f9b3_are_read() {
+    let frames = include_str!("earlier/853f9b3.jsonl");
+    let mut count = 0;
+    for line in frames.lines() {
+        let frame: Map<String, Value> = serde_json::from_str(line).unwrap();
+        for (kind, wire) in frame {
+            match kind.as_str() {
+                "Hello" => read::<Hello>(&wire),
+                "Challenge" => read::<Challenge>(&wire),
+                "Proof" => read::<Proof>(&wire),
+                "Verdict" => read::<Verdict>(&wire),
+                "Register" => read::<Register>(&wire),
+                "FromAgent" => read::<FromAgent>(&wire),
+                "ToAgent" => read::<ToAgent>(&wire),
+                "OutputOf" => read::<OutputOf>(&wire),
+                "Output" => read::<Output>(&wire),
+                _ => panic!("{kind} is no message"),
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 37);
+}
+
+/// Reads a message, and checks that it holds all that the frame says.
+fn read<T: Serialize + DeserializeOwned>(wire: &Value) {
+    let message: T =
+        serde_json::from_value(wire.clone()).unwrap_or_else(|error| panic!("{wire}: {error}"));
+    let rewritten = serde_json::to_value(&message).unwrap();
+    assert!(holds(&rewritten, wire), "{wire} became {rewritten}");
+}
+
+/// Whether `new` has all that `old` has. New fields are allowed, and so is leaving out one that is empty.
+fn holds(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            (old.iter()).all(|(name, value)| match new.get(name) {
+                Some(kept) => holds(kept, value),
+                None => matches!(value, Value::Null),
+            })
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| holds(new, old))
+        }
+        _ => new == old,
+    }
+}
