@@ -41,7 +41,7 @@ fn a_stopped_survivor_does_not_hold_up_the_round_longer_than_its_time_out() {
 #[test]
 fn a_worker_that_is_stopped_is_silent_and_fails() {
     let flags = "-np 2 --min-np 1 --max-np 2 -H localhost:2 --blacklist forever \
-                 --heartbeat-interval 100ms --heartbeat-timeout 1s";
+                 --heartbeat-interval 100ms --heartbeat-timeout 4s";
     let mut job = Job::new(flags).start();
     let two = job.wait_training(2, 3);
     let began = elasticrun_process_tests::monotonic();
@@ -54,13 +54,13 @@ fn a_worker_that_is_stopped_is_silent_and_fails() {
         event.kind == Kind::Step && event.size == 1
     });
     // The last heartbeat came a while before, on a busy machine several intervals.
-    assert!(waited >= Duration::from_millis(500), "{waited:?}");
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }
 
 #[test]
 fn a_stopped_agent_is_a_failed_host() {
     let flags = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --blacklist forever \
-                 --heartbeat-interval 100ms --heartbeat-timeout 1s --orphan-timeout 500ms";
+                 --heartbeat-interval 100ms --heartbeat-timeout 4s --orphan-timeout 500ms";
     let mut job = Job::new(flags).start();
     let four = job.wait_training(4, 3);
     let status = std::fs::read_to_string(format!("/proc/{}/status", four[3].pid)).unwrap();
@@ -82,7 +82,7 @@ fn a_stopped_agent_is_a_failed_host() {
         event.kind == Kind::Step && event.size == 2
     });
     // The last heartbeat came a while before, on a busy machine several intervals.
-    assert!(waited >= Duration::from_millis(500), "{waited:?}");
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }
 
 /// Part of the driver's message about a worker that a timeout ends.
