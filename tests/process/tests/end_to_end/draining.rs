@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     agents::{joining, port, wait},
-    support::{BOTH, USUAL, assert_nothing_lost},
+    support::{BOTH, FOUR, assert_nothing_lost},
 };
 
 /// Hosts of one slot whose agents the test starts, each with its own metadata service.
@@ -285,7 +285,7 @@ fn drain(words: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn a_person_drains_a_host() {
-    let mut job = Job::new(&format!("{USUAL} --log-level debug"))
+    let mut job = Job::new(&format!("{FOUR} --log-level debug"))
         .discovered(BOTH)
         .start();
     job.wait_training(4, 2);

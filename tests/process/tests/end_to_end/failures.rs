@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use elasticrun_process_tests::{Ended, Event, Fault, Job, Kind, Point, What, When, send_signal};
 use nix::sys::signal::Signal;
 
-use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first, on_file, parent_of};
+use crate::support::{BOTH, FOUR, USUAL, assert_nothing_lost, at_step, first, on_file, parent_of};
 
 /// Four workers train, rank 0 dies and its host is excluded. The two workers of the other host go on.
 fn rank_0_dies(job: Job, what: What) {
@@ -40,23 +40,23 @@ fn rank_0_dies(job: Job, what: What) {
 
 #[test]
 fn rank_0_dies_by_exception() {
-    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Error);
+    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Error);
 }
 
 #[test]
 fn rank_0_dies_by_sigkill() {
-    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Kill);
+    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Kill);
 }
 
 #[test]
 fn rank_0_dies_by_panic() {
-    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Panic);
+    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Panic);
 }
 
 #[test]
 fn rank_0_dies_by_exception_on_fixed_hosts() {
     rank_0_dies(
-        Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]),
+        Job::new(FOUR).flag(["-H", "localhost:2,127.0.0.1:2"]),
         What::Error,
     );
 }
@@ -64,7 +64,7 @@ fn rank_0_dies_by_exception_on_fixed_hosts() {
 #[test]
 fn rank_0_dies_by_sigkill_on_fixed_hosts() {
     rank_0_dies(
-        Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]),
+        Job::new(FOUR).flag(["-H", "localhost:2,127.0.0.1:2"]),
         What::Kill,
     );
 }
@@ -79,7 +79,7 @@ fn all_die(restarts: &str) -> Ended {
         };
         Fault::new(Point::Step, when, what).always()
     };
-    let job = Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2", "--max-restarts", restarts]);
+    let job = Job::new(FOUR).flag(["-H", "localhost:2,127.0.0.1:2", "--max-restarts", restarts]);
     let job = job.fault(at_ten(What::Wait)).fault(at_ten(What::Exit(3)));
     let mut job = job.plan(|plan| plan.steps = Some(40)).start();
     job.wait_for("all are there", |events| {
@@ -151,7 +151,7 @@ fn a_mistake_of_the_script_ends_the_job_once_it_fails_on_every_host() {
 #[test]
 fn one_rank_of_each_host_dies_and_no_host_is_left() {
     // The job ends at once: each timeout is longer than the harness waits.
-    let mut job = Job::new(USUAL)
+    let mut job = Job::new(FOUR)
         .flag(["-H", "localhost:2,127.0.0.1:2"])
         .flag(["--heartbeat-timeout", "60s", "--orphan-timeout", "60s"])
         .start();
@@ -331,7 +331,7 @@ fn the_oldest_worker_dies_while_a_newcomer_is_synced() {
 
 #[test]
 fn a_killed_agent_takes_its_workers_and_nobody_elses() {
-    let mut job = Job::new(USUAL)
+    let mut job = Job::new(FOUR)
         .flag(["-H", "localhost:2,127.0.0.1:2"])
         .start();
     let four = job.wait_training(4, 3);

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use elasticrun_process_tests::{Fault, Job, Kind, Point, What, When, binaries};
 
-use crate::support::{BOTH, USUAL, assert_nothing_lost, first};
+use crate::support::{BOTH, FOUR, USUAL, assert_nothing_lost, first};
 
 #[test]
 fn two_then_four_then_two_and_the_survivor_becomes_rank_0() {
@@ -96,7 +96,7 @@ fn the_exit_code_of_a_removed_worker_is_ignored() {
         },
         What::Exit(7),
     );
-    let mut job = Job::new(USUAL).discovered(BOTH).fault(seven).start();
+    let mut job = Job::new(FOUR).discovered(BOTH).fault(seven).start();
     job.wait_training(4, 3);
     job.set_hosts("localhost:2\n");
     job.wait_training(2, 3);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use elasticrun_process_tests::{Job, Kind, What};
 
-use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first};
+use crate::support::{BOTH, FOUR, USUAL, assert_nothing_lost, at_step, first};
 
 /// Rank 0 dies before it stores the key that all other workers wait for, on its own host and on the other one.
 #[test]
 fn who_waits_for_a_dead_worker_is_woken_and_the_next_round_knows_nobody_of_it() {
-    let mut job = Job::new(USUAL)
+    let mut job = Job::new(FOUR)
         .discovered(BOTH)
         .plan(|plan| plan.store = true)
         .fault(at_step(0, 10, What::Kill))

@@ -5,6 +5,9 @@ use elasticrun_process_tests::{Event, Fault, Kind, Point, What, When};
 /// Two hosts of two slots, 2 to 4 workers, and failed hosts stay out: the usual set-up.
 pub(crate) const USUAL: &str = "-np 2 --min-np 2 --max-np 4 --blacklist forever";
 
+/// The same for a job that begins with four workers. With [`USUAL`] it begins with two if a host comes a second later.
+pub(crate) const FOUR: &str = "-np 4 --min-np 2 --max-np 4 --blacklist forever";
+
 /// The hosts of the usual set-up as a script prints them.
 pub(crate) const BOTH: &str = "localhost:2\n127.0.0.1:2\n";
 
