@@ -168,6 +168,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     // `finish` has its own deadline.
     let _ = finished.await;
     let code = code(&outcome);
+    terminal.end_log();
     driver.reporter.finish(&outcome, code, &driver.job);
     terminal.flush(DRAIN_TIMEOUT);
     Ok(code)

@@ -4,13 +4,16 @@
 //! thread writes workers' output directly to standard output. If both are terminals, this thread writes the output
 //! instead, and hides the progress line meanwhile.
 //!
+//! Invariant: after [`Terminal::end_log`] no log line is written. So the last line of a job is that of its summary, even if a
+//! plugin still prints.
+//!
 //! Not promised: log lines beyond [`LOG_LINES`] that wait.
 
 use std::{
     io::{self, IsTerminal, Write},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread,
@@ -51,6 +54,7 @@ pub(crate) struct Terminal {
     messages: Sender<Message>,
     /// Number of log lines that wait.
     logged: Arc<AtomicUsize>,
+    log_ended: Arc<AtomicBool>,
     progress: bool,
     /// Output of workers shares the terminal with the progress line.
     shared: bool,
@@ -81,6 +85,7 @@ impl Terminal {
         Ok(Self {
             messages,
             logged,
+            log_ended: Arc::default(),
             progress,
             shared,
             json,
@@ -142,6 +147,11 @@ impl Terminal {
         }
     }
 
+    /// Drops all later log lines.
+    pub(crate) fn end_log(&self) {
+        self.log_ended.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until all lines are written, for at most `limit`, and removes the progress line.
     pub(crate) fn flush(&self, limit: Duration) {
         let (done, flushed) = sync_channel(1);
@@ -166,6 +176,9 @@ impl<'a> MakeWriter<'a> for Terminal {
 
 impl Write for &Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.log_ended.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
         if self.logged.fetch_add(1, Ordering::Relaxed) < LOG_LINES {
             self.send(Message::Log(bytes.to_owned()));
         } else {
@@ -222,4 +235,32 @@ fn print(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_behind_all_log_lines() {
+        let (messages, received) = channel();
+        let terminal = Terminal {
+            messages,
+            logged: Arc::default(),
+            log_ended: Arc::default(),
+            progress: false,
+            shared: false,
+            json: false,
+        };
+        let log = |text: &str| (&terminal).write_all(text.as_bytes()).unwrap();
+        log("before");
+        terminal.end_log();
+        terminal.line("succeeded");
+        log("after");
+        let sent: Vec<_> = received.try_iter().collect();
+        assert!(
+            matches!(&sent[..], [Message::Log(_), Message::Line(line)] if line == "elasticrun: succeeded"),
+            "{sent:?}"
+        );
+    }
 }
