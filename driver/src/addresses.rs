@@ -4,7 +4,7 @@
 //! on the same machine use that address. For any other host the driver inserts its own address on the route to that
 //! host. That address is of the same machine, and workers of local agents listen at all addresses.
 //!
-//! Invariant: no order to a host on another machine holds a loopback address.
+//! Invariant: no command to a host on another machine holds a loopback address.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ impl Addresses {
         self.loopback > 0 && self.loopback < self.by_host.len()
     }
 
-    /// Rewrites orders. `local_toward` returns the address of this machine on the route to another one. All orders that
+    /// Rewrites commands. `local_toward` returns the address of this machine on the route to another one. All commands that
     /// start one round, or one group, must be in one batch.
     pub(crate) fn rewrite(
         &self,
@@ -59,20 +59,20 @@ impl Addresses {
         let remote = commands.iter().find_map(|command| match command {
             Command::Send {
                 host,
-                order: AgentCommand::Start(_),
+                command: AgentCommand::Start(_),
             } => self.remote_address(host),
             Command::Send {
                 host,
-                order: AgentCommand::Spawn(spawn),
+                command: AgentCommand::Spawn(spawn),
             } if spawn.restarts.is_some() => self.remote_address(host),
             _ => None,
         });
         for command in commands {
-            let Command::Send { host, order } = command else {
+            let Command::Send { host, command } = command else {
                 continue;
             };
             let to = self.remote_address(host);
-            match order {
+            match command {
                 AgentCommand::Spawn(spawn) if spawn.restarts.is_some() => {
                     rewrite(&mut spawn.coordinator, to.or(remote), &local_toward);
                 }
@@ -164,7 +164,7 @@ mod tests {
             round: Round(1),
             count: 1,
         };
-        let order = AgentCommand::Start(Box::new(Start {
+        let command = AgentCommand::Start(Box::new(Start {
             epoch: DriverEpoch(1),
             round: Round(2),
             base: Some(commit),
@@ -188,7 +188,7 @@ mod tests {
         }));
         Command::Send {
             host: HostId::new(host),
-            order,
+            command,
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn addresses_in(commands: &[Command]) -> Vec<String> {
         let words = |command: &Command| match command {
             Command::Send {
-                order: AgentCommand::Start(start),
+                command: AgentCommand::Start(start),
                 ..
             } => {
                 let peers: Vec<_> = start.peers.values().map(ToString::to_string).collect();
@@ -230,7 +230,7 @@ mod tests {
     fn a_worker_elsewhere_is_started_with_a_coordinator_that_it_reaches() {
         let spawn = |host: &str, restarts| Command::Send {
             host: HostId::new(host),
-            order: AgentCommand::Spawn(Spawn {
+            command: AgentCommand::Spawn(Spawn {
                 process: PROCESS,
                 place: PLACE,
                 coordinator: "127.0.0.1:9".parse().unwrap(),
@@ -242,7 +242,7 @@ mod tests {
             addresses().rewrite(&mut commands, local_toward);
             commands.map(|command| match command {
                 Command::Send {
-                    order: AgentCommand::Spawn(spawn),
+                    command: AgentCommand::Spawn(spawn),
                     ..
                 } => spawn.coordinator.to_string(),
                 other => panic!("{other:?}"),

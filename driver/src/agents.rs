@@ -1,4 +1,4 @@
-//! The connections of agents, and orders to them. The job decides which connection is that of its host's agent.
+//! The connections of agents, and commands to them. The job decides which connection is that of its host's agent.
 
 use std::{collections::BTreeMap, mem, net::IpAddr};
 
@@ -26,7 +26,7 @@ struct Agent {
     instance: u64,
     address: IpAddr,
     writer: Writer,
-    /// Queued orders, as frames.
+    /// Queued commands, as frames.
     frames: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Agents {
         }
     }
 
-    /// The driver's epoch, which all orders carry.
+    /// The driver's epoch, which all commands carry.
     pub(crate) fn epoch(&self) -> DriverEpoch {
         self.epoch
     }
@@ -51,7 +51,7 @@ impl Agents {
     /// Adds the connection of an agent, before the job decides on it.
     pub(crate) fn connected(&mut self, agent: &AgentConnected, writer: Writer) {
         let (instance, address) = (agent.instance, agent.address);
-        // Orders that follow its admission need the address.
+        // Commands that follow its admission need the address.
         self.addresses.connected(agent.host.clone(), address);
         let pending = Agent {
             instance,
@@ -75,7 +75,7 @@ impl Agents {
         };
         agent.writer.send(&ToAgent {
             epoch: self.epoch,
-            order: AgentCommand::Setup(Box::new(setup)),
+            command: AgentCommand::Setup(Box::new(setup)),
         });
         self.admitted.insert(host, agent);
     }
@@ -87,7 +87,7 @@ impl Agents {
         };
         agent.writer.send(&ToAgent {
             epoch: self.epoch,
-            order: AgentCommand::Kill,
+            command: AgentCommand::Kill,
         });
         agent.writer.close();
         match self.admitted.get(host) {
@@ -116,11 +116,11 @@ impl Agents {
             .rewrite(commands, launch::local_address_toward);
     }
 
-    /// Queues an order for the agent of a host, if there is one. [`Agents::flush`] sends it.
+    /// Queues a command for the agent of a host, if there is one. [`Agents::flush`] sends it.
     ///
     /// # Errors
-    /// The instance of the agent, if the order is too large for a frame.
-    pub(crate) fn queue(&mut self, host: &HostId, order: AgentCommand) -> Result<(), u64> {
+    /// The instance of the agent, if the command is too large for a frame.
+    pub(crate) fn queue(&mut self, host: &HostId, command: AgentCommand) -> Result<(), u64> {
         let Some(agent) = self.admitted.get_mut(host) else {
             return Ok(());
         };
@@ -128,13 +128,13 @@ impl Agents {
             self.unsent.push(host.clone());
         }
         let epoch = self.epoch;
-        frame::encode(&ToAgent { epoch, order }, &mut agent.frames).map_err(|error| {
-            tracing::error!(%error, "an order is too large for a frame");
+        frame::encode(&ToAgent { epoch, command }, &mut agent.frames).map_err(|error| {
+            tracing::error!(%error, "a command is too large for a frame");
             agent.instance
         })
     }
 
-    /// Sends the queued orders, in one write for each agent. Returns the agents that do not read their orders.
+    /// Sends the queued commands, in one write for each agent. Returns the agents that do not read their commands.
     pub(crate) fn flush(&mut self) -> Vec<(HostId, u64)> {
         let mut unresponsive = Vec::new();
         for host in mem::take(&mut self.unsent) {
@@ -149,7 +149,7 @@ impl Agents {
 }
 
 impl Agent {
-    /// Returns whether the agent still takes orders.
+    /// Returns whether the agent still takes commands.
     fn send_queued(&mut self) -> bool {
         let frames = mem::take(&mut self.frames);
         frames.is_empty() || self.writer.send_frames(frames)

@@ -231,13 +231,13 @@ impl Driver {
 
     fn execute(&mut self, mut commands: Vec<Command>) {
         self.agents.rewrite_addresses(&mut commands);
-        let (mut unresponsive, mut notes) = (Vec::new(), Vec::new());
+        let (mut unresponsive, mut decisions) = (Vec::new(), Vec::new());
         for command in commands {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
-                Command::Send { host, order } => {
-                    tracing::trace!(%host, ?order);
-                    if let Err(instance) = self.agents.queue(&host, order) {
+                Command::Send { host, command } => {
+                    tracing::trace!(%host, ?command);
+                    if let Err(instance) = self.agents.queue(&host, command) {
                         unresponsive.push((host, instance));
                     }
                 }
@@ -258,20 +258,20 @@ impl Driver {
                 Command::Answer { id, answer } => self.requests.answer(id, answer),
                 Command::TellSources { host, state } => self.sources.notify(&host, state),
                 // Reported after the agents have their commands.
-                Command::Announce(note) => notes.push(note),
+                Command::Announce(decision) => decisions.push(decision),
                 Command::End(_) => self.launcher.end(),
                 Command::Exit => self.exits_by = Some(Instant::now() + LAUNCHES_TIMEOUT),
             }
         }
         unresponsive.extend(self.agents.flush());
-        for note in notes {
-            if let Decision::RoundStarted { round, .. } = &note {
+        for decision in decisions {
+            if let Decision::RoundStarted { round, .. } = &decision {
                 self.round = error_span!(parent: &self.span, "round", number = round.0);
             }
-            self.reporter.note(&note, &self.job);
+            self.reporter.report(&decision, &self.job);
         }
         for (host, instance) in unresponsive {
-            let why = "its agent does not read its orders".to_owned();
+            let why = "its agent does not read its commands".to_owned();
             self.step(Event::AgentLost {
                 host,
                 instance,

@@ -84,7 +84,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     }
     let sent = environment::sent(&settings.launch.env);
     // An embedder chooses the environment of its driver, and thereby that of the workers.
-    if !is_local(&settings) && settings.launch.parent.is_none() && sent.withheld > 0 {
+    if !is_local(&settings) && settings.launch.embedder_fd.is_none() && sent.withheld > 0 {
         terminal.line(&format!(
             "{} variables of this environment are not sent to other hosts; --env NAME sends one",
             sent.withheld
@@ -114,9 +114,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     tasks.spawn(control::serve(listener, port).instrument(span.clone()));
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
-    let socket =
-        socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
-    let signals = match settings.launch.parent {
+    let socket = socket.inspect_err(|error| {
+        tracing::warn!("`elasticrun drain` does not work for this job: {error:#}")
+    });
+    let signals = match settings.launch.embedder_fd {
         None => signals,
         Some(fd) => {
             let listening = (run_id.as_str(), address.port(), &secret);
@@ -300,7 +301,7 @@ fn setup(
         command: settings.command.clone(),
         env: variables,
         // Hosts of an embedder have their own directories.
-        directory: match settings.launch.parent {
+        directory: match settings.launch.embedder_fd {
             None => env::current_dir()?.to_str().map(str::to_owned),
             Some(_) => None,
         },

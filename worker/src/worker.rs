@@ -17,7 +17,7 @@ use std::{
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_core::worker::{Event, Hooks, Machine, RoundId, SetupStep};
 use elasticrun_protocol::{CommitId, store::Namespace};
-use elasticrun_shm::page::{AtBoundary, InRound, Phase, WorkerPage};
+use elasticrun_shm::page::{BoundaryCounter, BoundaryOutcome, Phase, WorkerPage};
 
 use crate::{
     Error, State, Store, World,
@@ -40,7 +40,7 @@ pub struct Worker {
 struct ActiveRound {
     started: StartedRound,
     world: World,
-    boundaries: InRound,
+    boundaries: BoundaryCounter,
     /// Set up to the first boundary.
     before_first_boundary: Option<UntilFirstBoundary>,
 }
@@ -240,9 +240,9 @@ impl Worker {
             before_first_boundary.end();
         }
         match active.boundaries.boundary() {
-            AtBoundary::Continue => Ok(Boundary::Continue),
-            AtBoundary::Leave => Ok(Boundary::Leave),
-            AtBoundary::Aborted => Err(self.agent.inbox.with_machine(Machine::over).into()),
+            BoundaryOutcome::Continue => Ok(Boundary::Continue),
+            BoundaryOutcome::Leave => Ok(Boundary::Leave),
+            BoundaryOutcome::Aborted => Err(self.agent.inbox.with_machine(Machine::over).into()),
         }
     }
 

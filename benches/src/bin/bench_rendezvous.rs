@@ -312,8 +312,8 @@ async fn agent(
     let epoch = first.epoch;
     connected();
     loop {
-        let order: ToAgent = read(&mut stream, &mut frames, bytes).await?;
-        let report = match order.order {
+        let message: ToAgent = read(&mut stream, &mut frames, bytes).await?;
+        let report = match message.command {
             AgentCommand::Spawn(spawn) => {
                 waiting.push(Waiting {
                     process: spawn.process,

@@ -145,7 +145,7 @@ pub enum Command {
         /// The host of the agent.
         host: HostId,
         /// The command, to which the shell adds the driver epoch.
-        order: AgentCommand,
+        command: AgentCommand,
     },
     /// Makes a connection the current one of its host, and sends the settings to its agent.
     Admit {

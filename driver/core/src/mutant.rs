@@ -499,5 +499,5 @@ mutants! {
     /// A range that should move is assigned to no worker.
     RangeLost: "R7",
     /// A round in order "deterministic" continues one step later than its commit.
-    LaneSkipped: "R7",
+    StripeSkipped: "R7",
 }

@@ -154,7 +154,7 @@ fn run(
             &settings, &config, &notes,
         )));
     }
-    if let (Some(master), None) = (&settings.launch.spark, settings.launch.parent) {
+    if let (Some(master), None) = (&settings.launch.spark, settings.launch.embedder_fd) {
         return Ok(Invocation::Spark(Box::new(SparkRequest {
             master: master.clone(),
             workers: settings.workers,

@@ -267,10 +267,10 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         print: config.print_join_token.value,
     };
     let join = (join.print || join.token_file.is_some()).then_some(join);
-    let parent = config.parent_fd.value.map(|fd| fd.get().cast_signed());
+    let embedder_fd = config.parent_fd.value.map(|fd| fd.get().cast_signed());
     if launcher(config) == Some(Launcher::Agent)
         && join.is_none()
-        && parent.is_none()
+        && embedder_fd.is_none()
         && config.spark.value.is_none()
     {
         return Err(config.launcher.contradicts(
@@ -292,7 +292,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         launcher: launcher(config),
         listen: config.listen.value,
         join,
-        parent,
+        embedder_fd,
         call: config.call_fd.value.map(|fd| fd.get().cast_signed()),
         env: config.env.value.clone(),
         spark: config.spark.value.as_ref().map(|master| master.0.clone()),

@@ -150,10 +150,10 @@ pub struct Launch {
     pub launcher: Option<Launcher>,
     /// Where the driver listens; none: any free port.
     pub listen: Option<SocketAddr>,
-    /// Self-registration by token is open. Some with [`Launcher::Agent`], if no parent brings the agents.
+    /// Self-registration by token is open. Some with [`Launcher::Agent`], if no embedder provides the hosts.
     pub join: Option<Join>,
     /// A socket to the program that provides hosts ([`crate::embedder`]). The hosts register themselves.
-    pub parent: Option<i32>,
+    pub embedder_fd: Option<i32>,
     /// A pipe for the key of the call that workers make ([`crate::call_key`]).
     pub call: Option<i32>,
     /// Variables that workers on other hosts get beside those that are always sent.

@@ -23,13 +23,13 @@ use tracing::{Instrument as _, error_span};
 
 use super::{HANDSHAKE, Input, Lines, Port, handshake, log_refused};
 
-/// Capacity of the queue of orders to an agent. A healthy agent has a handful of them queued.
+/// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
 const ORDERS: usize = 4096;
 
 /// How long TCP may wait for an acknowledgement. Missing heartbeats end the connection of an agent long before.
 const TCP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Sends orders to one agent. Cheap to clone. The connection closes when the last clone is dropped.
+/// Sends commands to one agent. Cheap to clone. The connection closes when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Writer {
     frames: mpsc::Sender<Vec<u8>>,
@@ -37,23 +37,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Queues an order. Returns whether the connection still takes orders.
-    pub fn send(&self, order: &ToAgent) -> bool {
-        match frame::to_frame(order) {
+    /// Queues a command. Returns whether the connection still takes commands.
+    pub fn send(&self, command: &ToAgent) -> bool {
+        match frame::to_frame(command) {
             Ok(frame) => self.send_frames(frame),
             Err(error) => {
-                tracing::error!(%error, "an order is too large for a frame");
+                tracing::error!(%error, "a command is too large for a frame");
                 false
             }
         }
     }
 
-    /// Queues encoded orders. Returns whether the connection still takes orders.
+    /// Queues encoded commands. Returns whether the connection still takes commands.
     pub fn send_frames(&self, frames: Vec<u8>) -> bool {
         self.frames.try_send(frames).is_ok()
     }
 
-    /// Closes the connection after the queued orders are sent.
+    /// Closes the connection after the queued commands are sent.
     pub fn close(&self) {
         self.close.cancel();
     }

@@ -37,7 +37,7 @@ pub enum Input {
         agent: AgentConnected,
         /// The version that it runs.
         software: String,
-        /// Takes its orders.
+        /// Takes its commands.
         writer: Writer,
     },
     /// Reports that came in one read.

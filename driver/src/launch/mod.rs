@@ -150,7 +150,7 @@ impl Launcher {
         }
     }
 
-    /// Ends all launches with the job. Connected agents end by their order first; all other launches end at once.
+    /// Ends all launches with the job. Connected agents end by their command first; all other launches end at once.
     pub(crate) fn end(&self) {
         for running in self.running.values() {
             let grace = if running.connected {

@@ -51,8 +51,8 @@ impl Event {
     }
 
     /// A decision of the job.
-    pub(super) fn from_note(note: &Decision) -> Self {
-        match note {
+    pub(super) fn from_decision(decision: &Decision) -> Self {
+        match decision {
             Decision::HostsChanged { hosts, slots } => {
                 Self::info("hosts_changed", [json!({"hosts": hosts, "slots": slots})])
             }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     /// The decision after another one. The compiler reports a missing one.
-    fn next(note: &Decision) -> Option<Decision> {
+    fn next(decision: &Decision) -> Option<Decision> {
         let (host, cause) = (HostId::new("a"), Cause::Added);
         let (round, size, why) = (Round(3), 4, "no route".to_owned());
         let notice = Notice {
@@ -344,7 +344,7 @@ mod tests {
         let exit = Some(Exit::Signal(9));
         let member = Some((Rank(0), round));
         let (used, allowed) = (1, 2);
-        Some(match note {
+        Some(match decision {
             Decision::HostsChanged { .. } => Decision::SlotsDoubted(Doubt {
                 host,
                 said: 8,
@@ -430,8 +430,10 @@ mod tests {
 
     fn all() -> Vec<Event> {
         let first = Decision::HostsChanged { hosts: 2, slots: 8 };
-        let notes = std::iter::successors(Some(first), next);
-        let mut events: Vec<_> = notes.map(|note| Event::from_note(&note)).collect();
+        let decisions = std::iter::successors(Some(first), next);
+        let mut events: Vec<_> = decisions
+            .map(|decision| Event::from_decision(&decision))
+            .collect();
         let failure = Failure {
             host: "a".into(),
             process: Some(PROCESS),

@@ -1,7 +1,7 @@
 //! Reports to the user: a progress line, each decision, and a summary at the end.
 
+mod decision;
 mod events;
-mod note;
 mod summary;
 mod terminal;
 
@@ -63,7 +63,7 @@ impl Reporter {
     }
 
     /// Reports a decision of the job.
-    pub(crate) fn note(&mut self, note: &Decision, job: &Job) {
+    pub(crate) fn report(&mut self, decision: &Decision, job: &Job) {
         if let Decision::RoundStarted {
             round,
             size,
@@ -72,7 +72,7 @@ impl Reporter {
             cause,
             took,
             ..
-        } = note
+        } = decision
         {
             self.rounds.push(RoundRow {
                 round: round.0,
@@ -84,7 +84,7 @@ impl Reporter {
                 started_at: self.began.elapsed(),
             });
         }
-        match note {
+        match decision {
             Decision::GroupStarted {
                 round,
                 size,
@@ -104,17 +104,17 @@ impl Reporter {
             _ => {}
         }
         let first = self.rounds.len() <= 1;
-        let is_shown = !self.quiet || note::is_warning(note);
-        let line = note::line(note, first);
+        let is_shown = !self.quiet || decision::is_warning(decision);
+        let line = decision::line(decision, first);
         if self.terminal.is_json() {
             if is_shown {
-                self.emit(Event::from_note(note), line.as_deref());
+                self.emit(Event::from_decision(decision), line.as_deref());
             }
         } else {
             if let Some(line) = line.filter(|_| is_shown) {
                 self.terminal.line(&line);
             }
-            note::log(note);
+            decision::log(decision);
         }
         self.progress(job);
     }

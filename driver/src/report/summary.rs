@@ -9,7 +9,7 @@ use elasticrun_core::{
 
 use super::{
     RoundRow,
-    note::{count, millis},
+    decision::{count, millis},
 };
 
 /// Lines of the first failure's output that are repeated.

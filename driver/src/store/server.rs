@@ -145,7 +145,7 @@ impl Server {
                     connection,
                     process,
                 };
-                self.step(Event::Said { client, message });
+                self.step(Event::Message { client, message });
             }
             Kind::Message(_) => {}
             Kind::Closed => self.close(connection),

@@ -97,13 +97,13 @@ impl Blame {
             }
             Command::Send {
                 host,
-                order: AgentCommand::Spawn(spawn),
+                command: AgentCommand::Spawn(spawn),
             } => {
                 self.started.insert((host.clone(), spawn.process), now);
             }
             Command::Send {
                 host,
-                order: AgentCommand::Probe { .. },
+                command: AgentCommand::Probe { .. },
             } => {
                 self.probed.insert(host.clone(), now);
             }

@@ -7,7 +7,7 @@ use elasticrun_protocol::HostId;
 
 /// The last report of one source about a host.
 #[derive(Clone, Debug)]
-struct Said {
+struct Reported {
     host: Host,
     /// Answers in a row without the host.
     without: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Verdict {
 pub(crate) struct Listed {
     pub(crate) slots_per_host: Option<u32>,
     /// Reports of each source, in its order.
-    said: Vec<Vec<Said>>,
+    reported: Vec<Vec<Reported>>,
     /// Whether each source has answered or failed.
     heard: Vec<bool>,
     /// Slots that agents offer and detect.
@@ -39,7 +39,7 @@ impl Listed {
     pub(crate) fn of(count: usize, slots_per_host: Option<u32>) -> Self {
         Self {
             slots_per_host,
-            said: vec![Vec::new(); count],
+            reported: vec![Vec::new(); count],
             heard: vec![false; count],
             ..Self::default()
         }
@@ -52,21 +52,22 @@ impl Listed {
 
     pub(crate) fn answered(&mut self, source: usize, snapshot: &Snapshot) {
         self.heard[source] = true;
-        let old = std::mem::take(&mut self.said[source]);
+        let old = std::mem::take(&mut self.reported[source]);
         let named = |id: &str| snapshot.hosts.iter().any(|host| host.id == id);
-        let mut new: Vec<Said> = Vec::new();
+        let mut new: Vec<Reported> = Vec::new();
         for host in &snapshot.hosts {
             let (host, without) = (host.clone(), 0);
-            new.push(Said { host, without });
+            new.push(Reported { host, without });
         }
-        for mut said in old.into_iter().filter(|said| !named(&said.host.id)) {
-            said.without += u32::from(snapshot.complete);
-            if said.without < 2 {
-                new.push(said);
+        for mut entry in old.into_iter().filter(|entry| !named(&entry.host.id)) {
+            entry.without += u32::from(snapshot.complete);
+            if entry.without < 2 {
+                new.push(entry);
             }
         }
-        self.said[source] = new;
-        self.any |= self.said.iter().any(|said| !said.is_empty()) || self.heard.iter().all(|h| *h);
+        self.reported[source] = new;
+        self.any |=
+            self.reported.iter().any(|list| !list.is_empty()) || self.heard.iter().all(|h| *h);
     }
 
     pub(crate) fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) {
@@ -76,10 +77,10 @@ impl Listed {
     /// All hosts, in the order of the sources.
     pub(crate) fn verdicts(&self) -> Vec<(HostId, Verdict)> {
         let mut verdicts: Vec<(HostId, Verdict)> = Vec::new();
-        for said in self.said.iter().flatten() {
-            let id = HostId::new(&said.host.id);
+        for entry in self.reported.iter().flatten() {
+            let id = HostId::new(&entry.host.id);
             if verdicts.iter().all(|(other, _)| *other != id) {
-                let verdict = self.verdict(&said.host.id);
+                let verdict = self.verdict(&entry.host.id);
                 verdicts.push((id, verdict));
             }
         }
@@ -87,7 +88,7 @@ impl Listed {
     }
 
     fn verdict(&self, id: &str) -> Verdict {
-        let all = self.said.iter().flatten().map(|said| &said.host);
+        let all = self.reported.iter().flatten().map(|entry| &entry.host);
         let all: Vec<_> = all.filter(|host| host.id == id).collect();
         // The state that is nearest to going away.
         let order = [

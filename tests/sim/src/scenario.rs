@@ -103,7 +103,7 @@ impl Scenario {
         let kind = rng.range(0, 99);
         let (calm, gentle) = (kind < 8, (8..16).contains(&kind));
         let quiet = calm || gentle;
-        // The lanes of the data suffice for some dozens of workers.
+        // The stripes of the data suffice for some dozens of workers.
         let total = if many { total.min(24) } else { total };
         let mut settings = draw_settings(rng, total);
         if many {

@@ -20,7 +20,7 @@ fn mistakes_in_the_data_are_seen_where_they_are() {
         Mutant::LedgerNotRestored,
         Mutant::RangeTwice,
         Mutant::RangeLost,
-        Mutant::LaneSkipped,
+        Mutant::StripeSkipped,
     ];
     for sighting in sightings(&mutants, SEEDS, 2, |_| {}) {
         let violation = sighting.seen.and_then(|report| report.violation);

@@ -105,7 +105,7 @@ impl LivenessEvents {
 
 /// An input of the loop.
 enum Input {
-    Ordered(Box<ToAgent>),
+    FromDriver(Box<ToAgent>),
     DriverLost(PeerError),
     LivenessEnded(LivenessEvent),
     FromWorker(Process, FromWorker),
@@ -154,7 +154,7 @@ impl Agent {
         }
     }
 
-    /// The next input. Pending events come first, then deaths, then orders of the driver.
+    /// The next input. Pending events come first, then deaths, then commands of the driver.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -171,10 +171,10 @@ impl Agent {
             return Poll::Ready(Input::Abandoned);
         }
         if let Some(link) = &mut self.link
-            && let Poll::Ready(order) = link.poll_order(cx)
+            && let Poll::Ready(message) = link.poll_message(cx)
         {
-            return Poll::Ready(match order {
-                Ok(order) => Input::Ordered(Box::new(order)),
+            return Poll::Ready(match message {
+                Ok(message) => Input::FromDriver(Box::new(message)),
                 Err(error) => Input::DriverLost(error),
             });
         }
@@ -207,7 +207,7 @@ impl Agent {
             Input::Idle => self.machine.flush(out),
             Input::Deadline => self.on_deadline(out),
             Input::Internal(event) => self.step(event, out),
-            Input::Ordered(order) => self.step(Event::Ordered(*order), out),
+            Input::FromDriver(message) => self.step(Event::FromDriver(*message), out),
             Input::DriverLost(error) => {
                 tracing::warn!(%error, "the driver is lost");
                 self.link = None;
@@ -215,7 +215,9 @@ impl Agent {
                 self.step(Event::DriverLost, out);
             }
             Input::LivenessEnded(event) => self.liveness_ended(&event, out),
-            Input::FromWorker(process, message) => self.step(Event::Said { process, message }, out),
+            Input::FromWorker(process, message) => {
+                self.step(Event::FromWorker { process, message }, out)
+            }
             Input::Ended(process) => self.process_ended(process, out),
             Input::Inbox(message) => self.on_inbox(message, out),
             Input::Noticed(notice) => {
@@ -298,7 +300,7 @@ impl Agent {
             return;
         };
         for message in worker.drain_messages() {
-            self.step(Event::Said { process, message }, out);
+            self.step(Event::FromWorker { process, message }, out);
         }
         if let Some(worker) = self.processes.get_mut(&process) {
             let exit = worker.reap();

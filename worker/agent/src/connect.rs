@@ -158,7 +158,7 @@ impl Reached {
             Ok(Err(error)) => return Err(lost(error)),
             Ok(Ok(first)) => first,
         };
-        match first.order {
+        match first.command {
             AgentCommand::Setup(setup) => Ok(Joined {
                 stream: self.stream,
                 frames: self.frames,

@@ -25,7 +25,7 @@ pub enum Error {
         /// The cause.
         source: auth::Error,
     },
-    /// The first order of the driver was not a setup.
+    /// The first command of the driver was not a setup.
     #[error(
         "the driver at {address} sent something else than the settings of the run first; run the same release on all hosts"
     )]

@@ -31,7 +31,7 @@ pub(crate) struct DriverLink {
 }
 
 impl DriverLink {
-    /// Takes over a connection whose first order has been read.
+    /// Takes over a connection whose first command has been read.
     pub(crate) fn new(stream: TcpStream, frames: FrameBuffer, epoch: DriverEpoch) -> Self {
         Self {
             stream,
@@ -43,7 +43,7 @@ impl DriverLink {
         }
     }
 
-    /// Writes a report as far as the socket takes it. [`DriverLink::poll_order`] writes the rest.
+    /// Writes a report as far as the socket takes it. [`DriverLink::poll_message`] writes the rest.
     pub(crate) fn send(&mut self, report: AgentReport) -> Result<(), PeerError> {
         self.reports += 1;
         let report = FromAgent {
@@ -81,14 +81,17 @@ impl DriverLink {
         Ok(())
     }
 
-    /// The next order. An error ends the connection.
-    pub(crate) fn poll_order(&mut self, cx: &mut Context<'_>) -> Poll<Result<ToAgent, PeerError>> {
+    /// The next command. An error ends the connection.
+    pub(crate) fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ToAgent, PeerError>> {
         while !self.unsent.is_empty() && self.stream.poll_write_ready(cx)?.is_ready() {
             self.flush()?;
         }
         loop {
-            if let Some(order) = self.frames.next_message()? {
-                return Poll::Ready(Ok(order));
+            if let Some(message) = self.frames.next_message()? {
+                return Poll::Ready(Ok(message));
             }
             if self.stream.poll_read_ready(cx)?.is_pending() {
                 return Poll::Pending;

@@ -107,7 +107,7 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
     }
 }
 
-/// SIGTERM ends the agent. SIGINT is ignored: it is for the driver, which then sends orders.
+/// SIGTERM ends the agent. SIGINT is ignored: it is for the driver, which then sends commands.
 struct Signals {
     terminate: Option<Signal>,
     _interrupt: Signal,

@@ -194,7 +194,7 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         "its worker is ended"
     );
     let (round, members) = (Round(2), Vec::new());
-    control.order(AgentCommand::Plan { round, members }).await;
+    control.command(AgentCommand::Plan { round, members }).await;
     let Some(AgentReport::Ready { kept, .. }) = control.report().await else {
         panic!("no answer");
     };
@@ -253,7 +253,7 @@ async fn a_self_registered_agent_joins_anew() {
         !processes_of_run(&driver.run_id).is_empty()
     })
     .await;
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     let (status, stderr) = agent.end().await;
     assert!(
         status.success() && stderr.contains("ended: ShutDown"),
@@ -357,7 +357,7 @@ async fn unauthenticated_peers_get_nothing() {
     let answer = exchange(Box::new(connect_local()), frame).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
     assert!(answer.contains("not of the process"), "{answer}");
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     lines.rest().await;
     let (_, stderr) = agent.end().await;
     assert_eq!(stderr.matches("a stranger at").count(), 8, "{stderr}");
@@ -477,12 +477,12 @@ async fn a_hold_counts_and_all_leave_at_the_boundary() {
     control.start(1, &members, None, None).await;
     lines.until("start round=1").await;
     let round = Round(1);
-    control.order(AgentCommand::Hold { round }).await;
+    control.command(AgentCommand::Hold { round }).await;
     let Some(AgentReport::BoundaryCounted { highest, .. }) = control.report().await else {
         panic!("not counted");
     };
     control
-        .order(AgentCommand::Leave {
+        .command(AgentCommand::Leave {
             round,
             at: highest.next(),
         })
@@ -509,7 +509,7 @@ async fn an_agent_reports_which_hosts_it_does_not_reach() {
     ] {
         let within = SOON;
         control
-            .order(AgentCommand::Probe {
+            .command(AgentCommand::Probe {
                 number,
                 hosts,
                 within,

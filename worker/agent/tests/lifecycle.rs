@@ -23,7 +23,7 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     let mut tail = tail;
     tail.sort();
     assert_eq!(tail, ["err", "out by the driver 0 1"]);
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     let text = lines.rest().await;
     assert!(text.contains("out by the driver 0 1\n"), "{text}");
@@ -137,7 +137,7 @@ async fn two_workers_train_and_one_is_killed() {
         panic!("no exit");
     };
     assert_eq!(exit, Exit::Code(0));
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());
     assert!(common::processes_of_run(&driver.run_id).is_empty());

@@ -32,7 +32,7 @@ async fn all_of_ten_megabytes_comes_in_order() {
         tail.contains(&"1500000".to_owned()) && tail.contains(&"done".to_owned()),
         "{tail:?}"
     );
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     let stdout = reader.await.unwrap();
     assert!(stdout.len() > 10_000_000);
@@ -64,7 +64,7 @@ async fn without_a_reader_lines_are_dropped_and_counted() {
         .unwrap();
     let rss: u64 = rss.split_whitespace().next().unwrap().parse().unwrap();
     assert!(rss < 40_000, "{rss} kB");
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     let text = lines.rest().await;
     let mut dropped = 0;
     let mut got = 0;

@@ -172,7 +172,7 @@ async fn a_stop_becomes_a_signal_and_then_a_kill() {
         process: process(0, 1),
         why,
     };
-    control.order(stop).await;
+    control.command(stop).await;
     lines.until("no\n").await;
     assert_eq!(exit_of(&mut control).await.0, Exit::Signal(libc::SIGKILL));
     assert!(
@@ -188,7 +188,7 @@ async fn a_removed_worker_may_end_by_itself() {
     waiting_worker(&driver, &mut control).await;
     let why = StopReason::Removed;
     control
-        .order(AgentCommand::Stop {
+        .command(AgentCommand::Stop {
             process: process(0, 1),
             why,
         })
@@ -204,7 +204,7 @@ async fn a_stop_before_the_start_is_not_lost() {
     control.spawn(0, 1).await;
     let why = StopReason::Removed;
     control
-        .order(AgentCommand::Stop {
+        .command(AgentCommand::Stop {
             process: process(0, 1),
             why,
         })
@@ -245,7 +245,7 @@ async fn children_in_sessions_of_their_own_end_with_the_agent() {
     // The child holds the pipes, and the exit is reported nevertheless.
     assert_eq!(exit_of(&mut control).await.0, Exit::Code(0));
     assert!(lives(child), "it is not of the worker's group");
-    control.order(AgentCommand::Shutdown).await;
+    control.command(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());
     assert!(!lives(child));
@@ -341,7 +341,7 @@ async fn an_order_to_kill_kills() {
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     lines.until("ready").await;
-    control.order(AgentCommand::Kill).await;
+    control.command(AgentCommand::Kill).await;
     assert_eq!(exit_of(&mut control).await.0, Exit::Signal(libc::SIGKILL));
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());

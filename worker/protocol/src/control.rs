@@ -71,8 +71,9 @@ impl Task {
 pub struct ToAgent {
     /// The driver that sends it.
     pub epoch: DriverEpoch,
-    /// The command.
-    pub order: AgentCommand,
+    /// The command. On the wire the field is `order`.
+    #[serde(rename = "order")]
+    pub command: AgentCommand,
 }
 
 /// The commands of a driver for an agent.

@@ -32,7 +32,7 @@ fn frames() -> Vec<Vec<u8>> {
         number: 1,
         report,
     };
-    let order = |order| ToAgent { epoch, order };
+    let command = |command| ToAgent { epoch, command };
     let within = Some(std::time::Duration::from_secs(120));
     let kind = NoticeKind::SpotInterruption;
     vec![
@@ -72,19 +72,19 @@ fn frames() -> Vec<Vec<u8>> {
             round,
             highest: Boundary(8),
         })),
-        frame(&order(AgentCommand::Plan {
+        frame(&command(AgentCommand::Plan {
             round,
             members: vec![PROCESS],
         })),
-        frame(&order(AgentCommand::Leave {
+        frame(&command(AgentCommand::Leave {
             round,
             at: Boundary(9),
         })),
-        frame(&order(AgentCommand::Stop {
+        frame(&command(AgentCommand::Stop {
             process: PROCESS,
             why: StopReason::Removed,
         })),
-        frame(&order(AgentCommand::Shutdown)),
+        frame(&command(AgentCommand::Shutdown)),
         frame(&FromWorker::Attach {
             local_rank: PROCESS.local_rank,
             generation: PROCESS.generation,

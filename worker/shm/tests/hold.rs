@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_protocol::{Boundary, Round};
-use elasticrun_shm::page::{AgentPage, AtBoundary, WorkerPage};
+use elasticrun_shm::page::{AgentPage, BoundaryOutcome, WorkerPage};
 
 /// A limit for the slowest machine. It is reached only if a wakeup is lost.
 const STUCK: Duration = Duration::from_secs(60);
@@ -55,9 +55,9 @@ fn all_workers_leave_at_the_same_boundary() {
                     loop {
                         work(&mut seed);
                         match round.boundary() {
-                            AtBoundary::Continue => {}
-                            AtBoundary::Leave => break,
-                            AtBoundary::Aborted => panic!("this test aborts no round"),
+                            BoundaryOutcome::Continue => {}
+                            BoundaryOutcome::Leave => break,
+                            BoundaryOutcome::Aborted => panic!("this test aborts no round"),
                         }
                     }
                     left[index].store(round.count().0, Ordering::SeqCst);
@@ -93,7 +93,7 @@ fn withdrawn_and_aborted_holds_free_their_waiters() {
         scope.spawn(|| {
             for number in 1..=ROUNDS {
                 let mut round = worker.enter(Round(number));
-                while round.boundary() == AtBoundary::Continue {}
+                while round.boundary() == BoundaryOutcome::Continue {}
                 assert!(round.aborted());
                 done.store(number, Ordering::SeqCst);
             }
@@ -121,16 +121,16 @@ fn withdrawn_and_aborted_holds_free_their_waiters() {
 fn stale_orders_change_nothing() {
     let (agent, worker) = pair();
     let mut old = worker.enter(Round(1));
-    assert_eq!(old.boundary(), AtBoundary::Continue);
+    assert_eq!(old.boundary(), BoundaryOutcome::Continue);
     assert_eq!(agent.hold(Round(1)), Some(Boundary(1)));
 
     // The page still has the hold of round 1.
     let mut new = worker.enter(Round(2));
-    assert_eq!(new.boundary(), AtBoundary::Continue);
+    assert_eq!(new.boundary(), BoundaryOutcome::Continue);
     assert!(agent.set_leave_at(Round(1), Boundary(2)));
-    assert_eq!(new.boundary(), AtBoundary::Continue);
+    assert_eq!(new.boundary(), BoundaryOutcome::Continue);
     assert_eq!(agent.hold(Round(3)), Some(Boundary(0)), "not entered yet");
-    assert_eq!(new.boundary(), AtBoundary::Continue);
+    assert_eq!(new.boundary(), BoundaryOutcome::Continue);
     assert!(!agent.set_leave_at(Round(2), Boundary(9)), "not held");
     assert_eq!(agent.hold(Round(2)), None, "a newer round was held");
     agent.withdraw(Round(2));
@@ -141,8 +141,8 @@ fn stale_orders_change_nothing() {
     assert_eq!(agent.hold(Round(3)), Some(Boundary(0)), "K stays");
     agent.abort(Round(2));
     let mut held = worker.enter(Round(3));
-    assert_eq!(held.boundary(), AtBoundary::Leave);
-    assert_eq!(new.boundary(), AtBoundary::Aborted);
+    assert_eq!(held.boundary(), BoundaryOutcome::Leave);
+    assert_eq!(new.boundary(), BoundaryOutcome::Aborted);
     agent.withdraw(Round(3));
     assert!(!agent.set_leave_at(Round(3), Boundary(1)), "withdrawn");
 }

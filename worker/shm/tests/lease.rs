@@ -9,7 +9,7 @@ use std::{
 use elasticrun_protocol::Round;
 use elasticrun_shm::{
     boottime,
-    page::{AgentPage, AtBoundary, WorkerPage},
+    page::{AgentPage, BoundaryOutcome, WorkerPage},
 };
 
 /// A limit for the slowest machine. It is reached only if a wakeup is lost.
@@ -35,7 +35,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 fn a_page_without_a_lease_delays_no_worker() {
     let (_agent, worker) = pair();
     let mut round = worker.enter(R);
-    assert_eq!(round.boundary(), AtBoundary::Continue);
+    assert_eq!(round.boundary(), BoundaryOutcome::Continue);
     round.wait_until_leased();
 }
 
@@ -48,7 +48,7 @@ fn beyond_its_lease_a_worker_passes_no_boundary_until_there_is_another() {
         let trains = scope.spawn(|| {
             let mut round = worker.enter(R);
             let mut last = boottime();
-            while round.boundary() == AtBoundary::Continue {
+            while round.boundary() == BoundaryOutcome::Continue {
                 let now = boottime();
                 passed.fetch_add(1, Ordering::SeqCst);
                 if now - last > Duration::from_millis(100) {
@@ -85,6 +85,6 @@ fn an_abort_ends_the_wait_for_a_lease() {
         });
         until("it is at the boundary", || agent.count(R).0 == 1);
         agent.abort(R);
-        assert_eq!(waits.join().expect("it leaves"), AtBoundary::Aborted);
+        assert_eq!(waits.join().expect("it leaves"), BoundaryOutcome::Aborted);
     });
 }

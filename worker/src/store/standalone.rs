@@ -47,13 +47,13 @@ impl StandaloneStore {
         }
         let message = FromClient::Ask(request);
         let client = CLIENT;
-        let event = Event::Said { client, message };
+        let event = Event::Message { client, message };
         self.store.step(self.now(), event, &mut out);
         answers(out)
     }
 
     pub(super) fn forget(&mut self, number: u64) {
-        let event = Event::Said {
+        let event = Event::Message {
             client: CLIENT,
             message: FromClient::Forget { number },
         };

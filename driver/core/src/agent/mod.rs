@@ -8,9 +8,9 @@
 //! Not promised: that a worker has received an abort. A worker is back when it sends [`FromWorker::Join`]. A worker
 //! that is not back after the abort timeout, or sends no heartbeat, is killed and reported as lost.
 
+mod commands;
 mod driver;
 mod ending;
-mod orders;
 mod reports;
 mod worker;
 
@@ -60,7 +60,7 @@ pub trait Memory {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A command of the driver has arrived.
-    Ordered(ToAgent),
+    FromDriver(ToAgent),
     /// The connection to the driver has ended.
     DriverLost,
     /// The driver's machine has acknowledged all data up to a moment ago. The driver exists, but may be suspended and
@@ -72,7 +72,7 @@ pub enum Event {
         process: Process,
     },
     /// A worker has sent a message.
-    Said {
+    FromWorker {
         /// The worker that sent it, by slot and start.
         process: Process,
         /// The message. It may concern a round that is over.
@@ -339,7 +339,7 @@ impl Machine {
         out: &mut Vec<Command>,
     ) {
         match event {
-            Event::Ordered(order) => self.ordered(now, order, memory, out),
+            Event::FromDriver(message) => self.on_command(now, message, memory, out),
             Event::DriverLost => {
                 self.closed = true;
                 self.driver_lost(now, memory);
@@ -358,7 +358,7 @@ impl Machine {
                     }
                 }
             }
-            Event::Said { process, message } => self.said(now, process, message, out),
+            Event::FromWorker { process, message } => self.on_report(now, process, message, out),
             Event::Died { process } => self.died(now, process, out),
             // The peers do not wait for its last lines of output.
             Event::Ended { process, exit } => {

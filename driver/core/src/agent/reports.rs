@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Machine {
-    pub(super) fn said(
+    pub(super) fn on_report(
         &mut self,
         now: Time,
         process: Process,

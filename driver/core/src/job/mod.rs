@@ -456,10 +456,10 @@ impl Job {
         }
     }
 
-    fn send(&self, host: &HostId, order: AgentCommand, out: &mut Out) {
+    fn send(&self, host: &HostId, command: AgentCommand, out: &mut Out) {
         out.push(Command::Send {
             host: host.clone(),
-            order,
+            command,
         });
     }
 }

@@ -193,7 +193,7 @@ impl Job {
             let members = forming.members.get(host).cloned().unwrap_or_default();
             out.push(Command::Send {
                 host: host.clone(),
-                order: AgentCommand::Plan { round, members },
+                command: AgentCommand::Plan { round, members },
             });
         }
         out.push(Command::Announce(Decision::RoundPlanned {

@@ -107,11 +107,11 @@ impl Job {
             return;
         };
         shutdown.agents.insert(host.clone());
-        let order = match shutdown.killed {
+        let command = match shutdown.killed {
             true => AgentCommand::Kill,
             false => AgentCommand::Shutdown,
         };
-        self.send(host, order, out);
+        self.send(host, command, out);
     }
 
     fn agent_lost_late(&mut self, host: &HostId, out: &mut Out) {
@@ -156,9 +156,9 @@ impl Job {
         }
     }
 
-    fn send_to_all(&self, order: AgentCommand, out: &mut Out) {
+    fn send_to_all(&self, command: AgentCommand, out: &mut Out) {
         for host in self.shutdown.iter().flat_map(|shutdown| &shutdown.agents) {
-            self.send(host, order.clone(), out);
+            self.send(host, command.clone(), out);
         }
     }
 }

@@ -71,7 +71,7 @@ pub enum Event {
         round: Round,
     },
     /// A worker has sent a message.
-    Said {
+    Message {
         /// The worker that sent the message.
         client: Client,
         /// A request, the withdrawal of one, or the end of the worker.
@@ -135,7 +135,7 @@ impl Store {
         self.tick(now, out);
         match event {
             Event::RoundStarted { epoch, round } => self.round_started(epoch, round, out),
-            Event::Said { client, message } => match message {
+            Event::Message { client, message } => match message {
                 FromClient::Ask(request) => self.asked(now, client, request, out),
                 FromClient::Forget { number } => self.waits.forget((client, number)),
                 FromClient::Left => self.left(client),

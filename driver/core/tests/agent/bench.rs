@@ -143,7 +143,7 @@ impl Bench {
         };
         bench.machine = Machine::new(Time::ZERO, EPOCH, setup, 7);
         for slot in 0..2 {
-            bench.order(spawn(slot, 1));
+            bench.command(spawn(slot, 1));
             let process = process(slot, 1);
             bench.event(Event::Attached { process });
             bench.memory.alive.insert(process);
@@ -158,7 +158,7 @@ impl Bench {
     /// Advances time while the driver acknowledges all heartbeats, earlier ones included.
     pub(crate) fn answered_by(&mut self, wait: Duration) -> Vec<Command> {
         let (acked_count, lease) = (u64::MAX, self.lease);
-        let mut out = self.order(AgentCommand::Heartbeat { acked_count, lease });
+        let mut out = self.command(AgentCommand::Heartbeat { acked_count, lease });
         out.extend(self.pass(wait, true));
         out
     }
@@ -178,7 +178,7 @@ impl Bench {
     pub(crate) fn with_two() -> Self {
         let mut bench = Self::new();
         for slot in 0..2 {
-            bench.order(spawn(slot, 1));
+            bench.command(spawn(slot, 1));
             bench.joins(slot, None, true);
         }
         bench.flush();
@@ -200,10 +200,10 @@ impl Bench {
         out
     }
 
-    pub(crate) fn order(&mut self, order: AgentCommand) -> Vec<Command> {
-        self.event(Event::Ordered(ToAgent {
+    pub(crate) fn command(&mut self, command: AgentCommand) -> Vec<Command> {
+        self.event(Event::FromDriver(ToAgent {
             epoch: EPOCH,
-            order,
+            command,
         }))
     }
 
@@ -239,7 +239,7 @@ impl Bench {
             empty: false,
             unreachable,
         };
-        self.event(Event::Said { process, message })
+        self.event(Event::FromWorker { process, message })
     }
 
     pub(crate) fn flush(&mut self) -> Vec<Command> {
@@ -250,7 +250,7 @@ impl Bench {
 
     pub(crate) fn plan(&mut self, round: u64, slots: &[u32]) -> Vec<Command> {
         let members = slots.iter().map(|slot| process(*slot, 1)).collect();
-        self.order(AgentCommand::Plan {
+        self.command(AgentCommand::Plan {
             round: Round(round),
             members,
         })
@@ -266,7 +266,7 @@ impl Bench {
             process: process(*slot, 1),
             place: place(rank),
         });
-        self.order(AgentCommand::Start(Box::new(Start {
+        self.command(AgentCommand::Start(Box::new(Start {
             epoch: EPOCH,
             round: Round(round),
             base,
@@ -298,7 +298,7 @@ impl Bench {
                 match command {
                     Command::AgentReport(AgentReport::Heartbeat { count, .. }) if answered => {
                         let lease = self.lease;
-                        self.order(AgentCommand::Heartbeat {
+                        self.command(AgentCommand::Heartbeat {
                             acked_count: count,
                             lease,
                         });

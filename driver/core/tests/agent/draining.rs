@@ -22,7 +22,7 @@ fn told_to_end(out: &[Command]) -> bool {
 
 fn training_within(wait: u64) -> Bench {
     let mut bench = Bench::draining_within(seconds(wait));
-    bench.order(spawn(0, 1));
+    bench.command(spawn(0, 1));
     bench.joins(0, None, true);
     bench.flush();
     bench.plan(1, &[0]);
@@ -50,7 +50,7 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
     assert_eq!(out, [Command::AgentReport(AgentReport::Noticed { notice })]);
     let first = format!("at risk {:?}", process(0, 1));
     assert_eq!(risks(&bench), std::slice::from_ref(&first));
-    bench.order(spawn(1, 1));
+    bench.command(spawn(1, 1));
     bench.event(Event::Attached {
         process: process(1, 1),
     });
@@ -83,7 +83,7 @@ fn the_first_sigterm_asks_the_driver_and_the_second_ends_the_workers() {
 #[test]
 fn a_killed_worker_that_does_not_go_is_left_behind() {
     let mut bench = Bench::with_two();
-    bench.order(AgentCommand::Shutdown);
+    bench.command(AgentCommand::Shutdown);
     bench.event(exited(0, Exit::Code(0)));
     let exit = |out: Vec<Command>| {
         let exit = |command: &Command| matches!(command, Command::Exit { .. });
@@ -123,7 +123,7 @@ fn an_agent_without_workers_or_without_that_time_ends_at_once() {
 fn a_drained_agent_ends_when_the_driver_says_so() {
     let mut bench = training_within(25);
     bench.event(Event::StopRequested);
-    bench.order(AgentCommand::Stop {
+    bench.command(AgentCommand::Stop {
         process: process(0, 1),
         why: StopReason::Removed,
     });
@@ -133,5 +133,8 @@ fn a_drained_agent_ends_when_the_driver_says_so() {
             .any(|command| matches!(command, Command::Exit { .. })),
         "the agent may keep a commit that others need"
     );
-    assert_eq!(bench.order(AgentCommand::Shutdown), [exits(End::ShutDown)]);
+    assert_eq!(
+        bench.command(AgentCommand::Shutdown),
+        [exits(End::ShutDown)]
+    );
 }

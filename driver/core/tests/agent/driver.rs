@@ -16,9 +16,9 @@ fn an_older_driver_is_not_obeyed() {
     let mut bench = Bench::training();
     let old = ToAgent {
         epoch: DriverEpoch(2),
-        order: AgentCommand::Abort { round: Round(1) },
+        command: AgentCommand::Abort { round: Round(1) },
     };
-    assert_eq!(bench.event(Event::Ordered(old)), [], "R3");
+    assert_eq!(bench.event(Event::FromDriver(old)), [], "R3");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_beat_that_comes_late_extends_nothing() {
     );
     // The acknowledgement is four seconds late, and it is of a heartbeat that was sent even earlier.
     bench.pass(seconds(3), false);
-    bench.order(AgentCommand::Heartbeat {
+    bench.command(AgentCommand::Heartbeat {
         acked_count: 1,
         lease: None,
     });
@@ -66,7 +66,7 @@ fn a_beat_that_comes_late_extends_nothing() {
 fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
     let mut bench = Bench::training();
     bench.pass(seconds(8), false);
-    bench.order(AgentCommand::Heartbeat {
+    bench.command(AgentCommand::Heartbeat {
         acked_count: 8,
         lease: None,
     });
@@ -155,7 +155,7 @@ fn workers_train_no_longer_than_the_driver_has_said() {
 #[test]
 fn a_start_that_comes_after_the_lease_is_refused() {
     let mut bench = Bench::keeping(seconds(60));
-    bench.order(AgentCommand::Abort { round: Round(1) });
+    bench.command(AgentCommand::Abort { round: Round(1) });
     bench.joins(0, Some(1), true);
     bench.joins(1, Some(1), true);
     bench.plan(2, &[0, 1]);
@@ -174,7 +174,7 @@ fn a_start_that_comes_after_the_lease_is_refused() {
 #[test]
 fn processes_without_the_sdk_are_stopped_beyond_the_lease_and_go_on_with_the_driver() {
     let mut bench = Bench::keeping(seconds(60));
-    bench.order(spawn(2, 1));
+    bench.command(spawn(2, 1));
     let out = bench.pass(seconds(20), false);
     assert_eq!(out, [signal(2, Signal::Stop)]);
     assert_eq!(bench.answered_by(seconds(1)), [signal(2, Signal::Continue)]);
@@ -185,7 +185,7 @@ fn orders_that_were_held_up_since_the_registration_start_nothing_that_runs() {
     let mut bench = Bench::keeping(seconds(60));
     bench.now = bench.now + seconds(30);
     bench.machine.registered(Time::ZERO);
-    bench.order(spawn(2, 1));
+    bench.command(spawn(2, 1));
     let mut out = Vec::new();
     bench.machine.tick(bench.now, &mut bench.memory, &mut out);
     assert!(out.contains(&signal(2, Signal::Stop)), "R11: {out:?}");
@@ -194,9 +194,9 @@ fn orders_that_were_held_up_since_the_registration_start_nothing_that_runs() {
 #[test]
 fn who_is_stopped_beyond_the_lease_is_killed_when_its_agent_ends() {
     let mut bench = Bench::keeping(seconds(60));
-    bench.order(spawn(2, 1));
+    bench.command(spawn(2, 1));
     bench.pass(seconds(20), false);
-    let out = bench.order(AgentCommand::Shutdown);
+    let out = bench.command(AgentCommand::Shutdown);
     let signals: Vec<_> = (out.iter())
         .filter(|command| matches!(command, Command::Signal { process, .. } if process.local_rank.0 == 2))
         .collect();
@@ -247,10 +247,10 @@ fn an_older_probe_is_not_run_and_an_older_answer_not_given() {
         unreachable: vec!["b".into()],
     };
     let runs = |out: &[Command]| matches!(out, [Command::Probe { .. }]);
-    assert!(runs(&bench.order(probe(3))));
-    assert_eq!(bench.order(probe(3)), [], "R3");
-    assert_eq!(bench.order(probe(2)), [], "R3");
-    assert!(runs(&bench.order(probe(5))));
+    assert!(runs(&bench.command(probe(3))));
+    assert_eq!(bench.command(probe(3)), [], "R3");
+    assert_eq!(bench.command(probe(2)), [], "R3");
+    assert!(runs(&bench.command(probe(5))));
     assert_eq!(bench.event(answer(3)), []);
     let report = AgentReport::Probed {
         number: 5,

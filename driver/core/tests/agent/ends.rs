@@ -13,7 +13,7 @@ use crate::bench::*;
 #[test]
 fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
     let mut bench = Bench::training();
-    let out = bench.event(Event::Said {
+    let out = bench.event(Event::FromWorker {
         process: process(0, 1),
         message: FromWorker::Failed,
     });
@@ -35,7 +35,7 @@ fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
 #[test]
 fn who_does_not_come_back_is_killed_and_lost() {
     let mut bench = Bench::training();
-    bench.order(AgentCommand::Abort { round: Round(1) });
+    bench.command(AgentCommand::Abort { round: Round(1) });
     bench.joins(0, Some(1), true);
     assert_eq!(bench.pass(Duration::from_millis(19_999), true), []);
     let lost = Command::AgentReport(AgentReport::WorkerLost {
@@ -76,14 +76,14 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
         why,
     };
     assert_eq!(
-        bench.order(AgentCommand::Stop {
+        bench.command(AgentCommand::Stop {
             process: process(0, 1),
             why
         }),
         [told]
     );
     assert_eq!(
-        bench.order(AgentCommand::Stop {
+        bench.command(AgentCommand::Stop {
             process: process(0, 1),
             why
         }),
@@ -115,7 +115,7 @@ fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines
         assert_eq!(lost(&out), expected, "code {code}: {out:?}");
     }
     let mut bench = Bench::new();
-    bench.order(spawn(0, 1));
+    bench.command(spawn(0, 1));
     let out = bench.event(Event::Ended {
         process: process(0, 1),
         exit: Exit::Code(1),
@@ -127,11 +127,11 @@ fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines
 #[test]
 fn who_is_told_twice_to_kill_kills_once() {
     let mut bench = Bench::with_two();
-    let killed = bench.order(AgentCommand::Kill);
+    let killed = bench.command(AgentCommand::Kill);
     for slot in 0..2 {
         assert!(killed.contains(&signal(slot, Signal::Kill)), "{killed:?}");
     }
-    assert_eq!(bench.order(AgentCommand::Kill), []);
+    assert_eq!(bench.command(AgentCommand::Kill), []);
     let later = bench.pass(seconds(10), true);
     let signals = |command: &&Command| matches!(command, Command::Signal { .. });
     assert_eq!(later.iter().filter(signals).count(), 0, "{later:?}");
@@ -140,7 +140,7 @@ fn who_is_told_twice_to_kill_kills_once() {
 #[test]
 fn a_driver_that_starts_groups_hears_of_attaches_and_of_a_port_before_each_exit() {
     let mut bench = Bench::new();
-    bench.order(spawn(0, 1));
+    bench.command(spawn(0, 1));
     let process = process(0, 1);
     let attached = bench.event(Event::Attached { process });
     assert!(attached.contains(&Command::AgentReport(AgentReport::Attached { process })));

@@ -10,18 +10,24 @@ use crate::bench::*;
 #[test]
 fn a_slot_has_one_process_and_an_old_start_is_not_repeated() {
     let mut bench = Bench::new();
-    assert!(matches!(bench.order(spawn(0, 1))[..], [Command::Spawn(_)]));
-    assert_eq!(bench.order(spawn(0, 2)), [], "R4");
+    assert!(matches!(
+        bench.command(spawn(0, 1))[..],
+        [Command::Spawn(_)]
+    ));
+    assert_eq!(bench.command(spawn(0, 2)), [], "R4");
     bench.event(exited(0, Exit::Code(1)));
-    assert_eq!(bench.order(spawn(0, 1)), [], "R3");
-    assert!(matches!(bench.order(spawn(0, 2))[..], [Command::Spawn(_)]));
+    assert_eq!(bench.command(spawn(0, 1)), [], "R3");
+    assert!(matches!(
+        bench.command(spawn(0, 2))[..],
+        [Command::Spawn(_)]
+    ));
 }
 
 #[test]
 fn workers_that_join_together_are_one_message() {
     let mut bench = Bench::new();
     for slot in 0..3 {
-        bench.order(spawn(slot, 1));
+        bench.command(spawn(slot, 1));
         assert_eq!(bench.joins(slot, None, true), []);
     }
     let out = bench.flush();
@@ -34,7 +40,7 @@ fn workers_that_join_together_are_one_message() {
 #[test]
 fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left() {
     let mut bench = Bench::training();
-    bench.order(spawn(2, 1));
+    bench.command(spawn(2, 1));
     bench.joins(2, None, true);
     bench
         .memory
@@ -81,7 +87,7 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
         !out.iter().any(|c| matches!(c, Command::Forget { .. })),
         "the commit is the base"
     );
-    bench.order(AgentCommand::Abort { round: Round(2) });
+    bench.command(AgentCommand::Abort { round: Round(2) });
     bench.joins(0, Some(2), true);
     bench.joins(2, Some(2), true);
     bench.plan(3, &[0, 2]);
@@ -94,8 +100,8 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
 #[test]
 fn a_plan_waits_for_those_who_run_to_the_boundary_planned_or_not() {
     let mut bench = Bench::training();
-    bench.order(AgentCommand::Hold { round: Round(1) });
-    bench.order(AgentCommand::Leave {
+    bench.command(AgentCommand::Hold { round: Round(1) });
+    bench.command(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(5),
     });
@@ -140,13 +146,13 @@ fn a_hold_is_counted_and_not_repeated_once_it_is_taken_back() {
         highest: Boundary(6),
     });
     assert_eq!(
-        bench.order(AgentCommand::Hold { round: Round(1) }),
+        bench.command(AgentCommand::Hold { round: Round(1) }),
         [counted]
     );
-    bench.order(AgentCommand::Withdraw { round: Round(1) });
+    bench.command(AgentCommand::Withdraw { round: Round(1) });
     let calls = bench.memory.calls.len();
-    assert_eq!(bench.order(AgentCommand::Hold { round: Round(1) }), []);
-    bench.order(AgentCommand::Leave {
+    assert_eq!(bench.command(AgentCommand::Hold { round: Round(1) }), []);
+    bench.command(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(7),
     });
@@ -164,7 +170,7 @@ fn who_breaks_away_is_told_from_who_leaves() {
         })
     };
     assert_eq!(bench.joins(0, Some(1), false), [broken(0)]);
-    bench.order(AgentCommand::Leave {
+    bench.command(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(3),
     });
@@ -188,9 +194,9 @@ fn a_round_that_cannot_begin_here_is_reported_and_its_members_stay_where_they_ar
         [Command::AgentReport(AgentReport::Unable { round, why })]
     );
     // The round has not begun, so no worker has to come back and the agent answers the next plan at once.
-    assert_eq!(bench.order(AgentCommand::Abort { round }), []);
+    assert_eq!(bench.command(AgentCommand::Abort { round }), []);
     let members = vec![process(0, 1), process(1, 1)];
-    let out = bench.order(AgentCommand::Plan {
+    let out = bench.command(AgentCommand::Plan {
         round: Round(2),
         members,
     });
@@ -212,7 +218,7 @@ fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
     };
     let faster = bench.joins_without(0, 1, false, vec![2]);
     assert_eq!(faster, [broken(0, vec![2])]);
-    bench.order(AgentCommand::Abort { round: Round(1) });
+    bench.command(AgentCommand::Abort { round: Round(1) });
     let slower = bench.joins_without(1, 1, true, vec![2, 3]);
     assert_eq!(slower, [broken(1, vec![2, 3])]);
 }
@@ -220,9 +226,9 @@ fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
 #[test]
 fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
     let mut bench = Bench::training();
-    bench.order(AgentCommand::Abort { round: Round(1) });
+    bench.command(AgentCommand::Abort { round: Round(1) });
     let message = FromWorker::Finished { round: Round(1) };
-    let out = bench.event(Event::Said {
+    let out = bench.event(Event::FromWorker {
         process: process(0, 1),
         message,
     });

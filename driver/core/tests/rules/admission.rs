@@ -85,11 +85,11 @@ fn tasks_of_one_machine_are_neighbours_and_keep_their_seats() {
 fn a_newer_attempt_of_a_task_retires_the_older_and_an_older_is_refused() {
     let mut harness = of_tasks(1);
     harness.task_connects(&task("m", 0, 5));
-    harness.orders.clear();
+    harness.sent.clear();
     harness.task_connects(&task("n", 0, 6));
     assert!(
         harness
-            .orders
+            .sent
             .contains(&(HostId::new("m/0.5"), AgentCommand::Kill))
     );
     assert_eq!(harness.disconnected, [(HostId::new("m/0.5"), 1)]);

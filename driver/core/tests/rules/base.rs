@@ -96,7 +96,7 @@ fn passes_until_round(harness: &mut Harness, round: u32) {
 
 /// The rank that the last process of a slot got at its start.
 fn expected_rank(harness: &Harness, name: &str, slot: u32) -> u32 {
-    let spawned = |(host, order): &(HostId, AgentCommand)| match order {
+    let spawned = |(host, command): &(HostId, AgentCommand)| match command {
         AgentCommand::Spawn(spawn)
             if *host == name.into() && spawn.process.local_rank.0 == slot =>
         {
@@ -104,7 +104,7 @@ fn expected_rank(harness: &Harness, name: &str, slot: u32) -> u32 {
         }
         _ => None,
     };
-    let mut ranks = harness.orders.iter().filter_map(spawned);
+    let mut ranks = harness.sent.iter().filter_map(spawned);
     ranks.next_back().expect("a process was started there")
 }
 
@@ -197,11 +197,11 @@ fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
     harness.connects("b");
     harness.joins("b", 0);
     assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 2))));
-    let dismissed = |(host, order): &(HostId, AgentCommand)| {
-        *host == "a".into() && *order == AgentCommand::Shutdown
+    let dismissed = |(host, command): &(HostId, AgentCommand)| {
+        *host == "a".into() && *command == AgentCommand::Shutdown
     };
     assert!(
-        !harness.orders.iter().any(dismissed),
+        !harness.sent.iter().any(dismissed),
         "b has yet to fetch the base from a"
     );
 }
@@ -281,8 +281,8 @@ fn what_was_committed_last_on_hosts_that_go_is_kept() {
     harness.report("b", AgentReport::BoundaryCounted { round, highest });
     assert_eq!(harness.runs("a"), 0);
     harness.list(&[]);
-    let dismissed = |(host, order): &(HostId, AgentCommand)| {
-        *host == "a".into() && *order == AgentCommand::Shutdown
+    let dismissed = |(host, command): &(HostId, AgentCommand)| {
+        *host == "a".into() && *command == AgentCommand::Shutdown
     };
-    assert!(!harness.orders.iter().any(dismissed));
+    assert!(!harness.sent.iter().any(dismissed));
 }

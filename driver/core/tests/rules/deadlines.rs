@@ -38,13 +38,14 @@ fn an_event_in_the_step_that_ends_the_job_begins_nothing() {
     harness.commit();
     harness.finishes("a", 0);
     harness.ends("a", 0, elasticrun_protocol::control::Exit::Code(0));
-    let (orders, notes) = (harness.orders.len(), harness.notes.len());
+    let (commands, notes) = (harness.sent.len(), harness.notes.len());
     harness.now = harness.now + seconds(300);
     let process = harness.current("b", 0);
     let silent = false;
     harness.report("b", AgentReport::WorkerLost { process, silent });
     assert!(matches!(harness.outcome, Some(Outcome::WorkerFailed(_))));
     assert_eq!(harness.notes.len(), notes, "R10");
-    let begun = |(_, order): &&(HostId, _)| *order != elasticrun_protocol::AgentCommand::Shutdown;
-    assert_eq!(harness.orders[orders..].iter().find(begun), None, "R10");
+    let begun =
+        |(_, command): &&(HostId, _)| *command != elasticrun_protocol::AgentCommand::Shutdown;
+    assert_eq!(harness.sent[commands..].iter().find(begun), None, "R10");
 }

@@ -48,7 +48,7 @@ fn a_noticed_host_is_left_at_a_commit_given_free_and_never_used_again() {
     assert_eq!(drained(&harness), ["b"]);
     let ordered = (HostId::new("b"), AgentCommand::Shutdown);
     assert!(
-        harness.orders.contains(&ordered),
+        harness.sent.contains(&ordered),
         "its agent ends before the host does"
     );
     harness.list(&[host("a", 2), host("b", 2)]);
@@ -181,7 +181,7 @@ fn a_second_host_that_drains_while_the_first_is_left_costs_no_step_either() {
     let cut = AgentCommand::Abort {
         round: harness.round(),
     };
-    assert!(harness.orders.iter().all(|(_, order)| *order != cut));
+    assert!(harness.sent.iter().all(|(_, command)| *command != cut));
     harness.commit_on("a");
     harness.comes_back("a");
     assert_eq!((harness.started(), harness.size()), (2, 2));

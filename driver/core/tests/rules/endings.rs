@@ -150,11 +150,11 @@ fn who_has_finished_is_left_to_end_by_itself_when_another_fails() {
     harness.commit();
     harness.finishes("a", 0);
     harness.kill("b", 0);
-    let stopped = |(host, order): &(_, AgentCommand)| {
-        *host == "a".into() && matches!(order, AgentCommand::Stop { .. })
+    let stopped = |(host, command): &(_, AgentCommand)| {
+        *host == "a".into() && matches!(command, AgentCommand::Stop { .. })
     };
     assert!(
-        !harness.orders.iter().any(stopped),
+        !harness.sent.iter().any(stopped),
         "it may be saving the model"
     );
     assert_eq!(harness.outcome, None);
@@ -185,18 +185,15 @@ fn the_first_success_takes_back_a_plan() {
         harness.report(name, AgentReport::BoundaryCounted { round, highest });
     }
     harness.finishes("a", 0);
-    let withdrawn = |(host, order): &(_, AgentCommand)| {
-        *host == "b".into() && *order == AgentCommand::Withdraw { round }
+    let withdrawn = |(host, command): &(_, AgentCommand)| {
+        *host == "b".into() && *command == AgentCommand::Withdraw { round }
     };
-    assert!(harness.orders.iter().any(withdrawn));
+    assert!(harness.sent.iter().any(withdrawn));
     harness.pass(seconds(120));
-    let aborted = |(host, order): &(_, AgentCommand)| {
-        *host == "b".into() && *order == AgentCommand::Abort { round }
+    let aborted = |(host, command): &(_, AgentCommand)| {
+        *host == "b".into() && *command == AgentCommand::Abort { round }
     };
-    assert!(
-        !harness.orders.iter().any(aborted),
-        "b trains on to its end"
-    );
+    assert!(!harness.sent.iter().any(aborted), "b trains on to its end");
     harness.finishes("b", 0);
     harness.ends("a", 0, Exit::Code(0));
     harness.ends("b", 0, Exit::Code(0));
@@ -296,10 +293,10 @@ fn a_stop_ends_the_job_once_and_nothing_begins_after_it() {
     harness.list(&[host("a", 1)]);
     harness.event(Event::StopRequested { signal: 2 });
     assert_eq!(harness.outcome, Some(Outcome::Stopped { signal: 2 }));
-    let before = harness.orders.len();
+    let before = harness.sent.len();
     harness.list(&[host("a", 1), host("b", 1)]);
     harness.kill("a", 0);
-    assert_eq!(harness.orders.len(), before);
+    assert_eq!(harness.sent.len(), before);
     harness.event(Event::StopRequested { signal: 15 });
     assert_eq!(harness.outcome, Some(Outcome::Stopped { signal: 2 }));
 }

@@ -175,10 +175,10 @@ fn a_host_that_is_given_up_meanwhile_still_brings_its_commit_back() {
         harness.passive.clear();
         harness.connects_again("a", true);
         let dismissed = |harness: &Harness| {
-            let told = |(name, order): &(HostId, AgentCommand)| {
-                *name == HostId::new("a") && matches!(order, AgentCommand::Shutdown)
+            let told = |(name, command): &(HostId, AgentCommand)| {
+                *name == HostId::new("a") && matches!(command, AgentCommand::Shutdown)
             };
-            harness.orders.iter().any(told)
+            harness.sent.iter().any(told)
         };
         assert!(!dismissed(&harness), "it keeps the only commit");
         harness.list(&[left, &[host("b", 1)]].concat());

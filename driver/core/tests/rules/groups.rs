@@ -32,11 +32,11 @@ fn scripts(settings: Settings) -> Harness {
 
 /// All spawn orders so far, in the order of sending.
 fn spawns(harness: &Harness) -> Vec<(String, Spawn)> {
-    let spawn = |(host, order): &(elasticrun_protocol::HostId, AgentCommand)| match order {
+    let spawn = |(host, command): &(elasticrun_protocol::HostId, AgentCommand)| match command {
         AgentCommand::Spawn(spawn) => Some((host.to_string(), spawn.clone())),
         _ => None,
     };
-    harness.orders.iter().filter_map(spawn).collect()
+    harness.sent.iter().filter_map(spawn).collect()
 }
 
 /// The last `size` of [`spawns`], which must be one group: dense ranks, one size, one coordinator.
@@ -161,9 +161,9 @@ fn a_failure_ends_the_whole_group_and_starts_it_anew_with_another_port() {
     let before = coordinator(&harness, 2);
     harness.report("a", AgentReport::FreePort { port: 77 });
     harness.ends("a", 1, Exit::Code(7));
-    // Nothing else ends the survivor, so the driver orders its agent to stop it.
-    let told = |(_, order): &&(_, AgentCommand)| matches!(order, AgentCommand::Stop { process, .. } if process.local_rank.0 == 0);
-    assert_eq!(harness.orders.iter().filter(told).count(), 1);
+    // Nothing else ends the survivor, so the driver commands its agent to stop it.
+    let told = |(_, command): &&(_, AgentCommand)| matches!(command, AgentCommand::Stop { process, .. } if process.local_rank.0 == 0);
+    assert_eq!(harness.sent.iter().filter(told).count(), 1);
     assert_eq!(groups(&harness), 2);
     assert_ne!(coordinator(&harness, 2), before);
     let restarts = last_group(&harness, 2)[0].1.restarts.expect("of a group");
@@ -391,7 +391,7 @@ fn members_that_are_told_to_end_and_then_cut_off_are_fenced() {
     assert_eq!(
         groups(&harness),
         1,
-        "R11: a worker that got no order trains on"
+        "R11: a worker that got no command trains on"
     );
     harness.pass(seconds(1));
     assert_eq!(groups(&harness), 2, "the last call is over by then");
@@ -517,8 +517,8 @@ fn a_worker_that_attaches_ends_process_mode() {
     assert_eq!(harness.runs("a"), 2);
     // The other process never attaches. Its start timeout counts from the first attach.
     harness.pass(seconds(2));
-    let slow = |(_, order): &(_, AgentCommand)| matches!(order, AgentCommand::Stop { why, .. } if *why == StopReason::TimedOut);
-    assert!(harness.orders.iter().any(slow));
+    let slow = |(_, command): &(_, AgentCommand)| matches!(command, AgentCommand::Stop { why, .. } if *why == StopReason::TimedOut);
+    assert!(harness.sent.iter().any(slow));
 }
 
 #[test]

@@ -103,9 +103,9 @@ fn a_change_that_leaves_the_assignment_interrupts_nobody() {
     assert_eq!((harness.started(), harness.size()), (1, 2));
     assert!(
         !harness
-            .orders
+            .sent
             .iter()
-            .any(|(_, order)| matches!(order, AgentCommand::Hold { .. }))
+            .any(|(_, command)| matches!(command, AgentCommand::Hold { .. }))
     );
 }
 
@@ -186,11 +186,11 @@ fn a_worker_that_does_not_reach_the_boundary_is_aborted() {
     harness.pass(seconds(59));
     assert_eq!(harness.started(), 1);
     harness.pass(seconds(1));
-    let aborted = |(host, order): &(_, AgentCommand)| {
-        *host == "b".into() && matches!(order, AgentCommand::Abort { .. })
+    let aborted = |(host, command): &(_, AgentCommand)| {
+        *host == "b".into() && matches!(command, AgentCommand::Abort { .. })
     };
     assert!(
-        harness.orders.iter().any(aborted),
+        harness.sent.iter().any(aborted),
         "the interrupt is never needed for safety"
     );
     harness.comes_back("b");

@@ -21,16 +21,16 @@ fn training(names: &[&str]) -> Harness {
     harness
 }
 
-/// Probe orders so far: the probing host, the number of the probe, and the hosts to reach.
+/// Probe commands so far: the probing host, the number of the probe, and the hosts to reach.
 fn probes(harness: &Harness) -> Vec<(String, u64, Vec<String>)> {
-    let asked = |(host, order): &(HostId, AgentCommand)| match order {
+    let asked = |(host, command): &(HostId, AgentCommand)| match command {
         AgentCommand::Probe { number, hosts, .. } => {
             let names = hosts.iter().map(|probed| probed.host.to_string());
             Some((host.to_string(), *number, names.collect()))
         }
         _ => None,
     };
-    harness.orders.iter().filter_map(asked).collect()
+    harness.sent.iter().filter_map(asked).collect()
 }
 
 fn failed_hosts(harness: &Harness) -> Vec<(String, String)> {
@@ -42,8 +42,8 @@ fn failed_hosts(harness: &Harness) -> Vec<(String, String)> {
 }
 
 fn was_interrupted(harness: &Harness) -> bool {
-    let hold = |(_, order): &(HostId, AgentCommand)| matches!(order, AgentCommand::Hold { .. });
-    harness.orders.iter().any(hold)
+    let hold = |(_, command): &(HostId, AgentCommand)| matches!(command, AgentCommand::Hold { .. });
+    harness.sent.iter().any(hold)
 }
 
 #[test]

@@ -205,11 +205,11 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
             unreachable: Vec::new(),
         },
     );
-    let aborted = |(host, order): &(_, AgentCommand)| {
-        *host == "b".into() && *order == AgentCommand::Abort { round }
+    let aborted = |(host, command): &(_, AgentCommand)| {
+        *host == "b".into() && *command == AgentCommand::Abort { round }
     };
     assert!(
-        harness.orders.iter().any(aborted),
+        harness.sent.iter().any(aborted),
         "the others would wait for b in vain"
     );
     harness.comes_back("b");

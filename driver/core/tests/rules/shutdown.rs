@@ -1,4 +1,4 @@
-//! After the end of a job: the driver asks agents to end, orders them to kill, and gives them up.
+//! After the end of a job: the driver asks agents to end, commands them to kill, and gives them up.
 
 use elasticrun_core::Event;
 use elasticrun_protocol::{AgentCommand, HostId};
@@ -12,14 +12,14 @@ fn stopped() -> Harness {
     harness.list(&[host("a", 1), host("b", 1)]);
     harness.commit();
     harness.passive.extend(["a", "b"].map(HostId::new));
-    harness.orders.clear();
+    harness.sent.clear();
     harness.event(Event::StopRequested { signal: 2 });
     harness
 }
 
 /// The hosts that got this order, in the order of sending.
-fn told(harness: &Harness, order: &AgentCommand) -> Vec<String> {
-    let same = harness.orders.iter().filter(|(_, sent)| sent == order);
+fn told(harness: &Harness, command: &AgentCommand) -> Vec<String> {
+    let same = harness.sent.iter().filter(|(_, sent)| sent == command);
     same.map(|(host, _)| host.to_string()).collect()
 }
 
@@ -64,7 +64,7 @@ fn an_event_behind_a_deadline_of_the_shutdown_lets_it_take_effect() {
     assert_eq!(
         told(&harness, &AgentCommand::Kill),
         ["b"],
-        "the order came before the loss"
+        "the command came before the loss"
     );
     assert!(harness.exited);
 }

@@ -128,7 +128,7 @@ fn a_process_that_never_joins_is_stopped_in_time() {
         process: process(0, 1),
         why,
     };
-    assert!(harness.orders.contains(&("b".into(), stop)));
+    assert!(harness.sent.contains(&("b".into(), stop)));
     assert_eq!((harness.started(), harness.blacklisted()), (1, 1));
 }
 

@@ -111,7 +111,7 @@ fn nobody_leaves_at_a_boundary_that_is_counted_when_a_member_fails() {
         harness.report("b", AgentReport::BoundaryCounted { round, highest });
         harness.kill("a", 0);
     });
-    let leave = |order: &AgentCommand| matches!(order, AgentCommand::Leave { .. });
-    assert!(!harness.orders.iter().any(|(_, order)| leave(order)));
+    let leave = |command: &AgentCommand| matches!(command, AgentCommand::Leave { .. });
+    assert!(!harness.sent.iter().any(|(_, command)| leave(command)));
     assert_eq!(planned(&harness), 2, "the others are planned without it");
 }

@@ -14,7 +14,7 @@ use elasticrun_protocol::{
 pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// The answer to a request, if there is one yet.
-pub(crate) type Said = Option<Result<Value, Refused>>;
+pub(crate) type Answer = Option<Result<Value, Refused>>;
 
 pub(crate) fn client(number: u32) -> Client {
     Client {
@@ -52,7 +52,7 @@ pub(crate) fn keys(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub(crate) fn bytes(text: &str) -> Said {
+pub(crate) fn bytes(text: &str) -> Answer {
     Some(Ok(Value::Bytes(blob(text))))
 }
 
@@ -126,7 +126,7 @@ impl Harness {
     }
 
     pub(crate) fn say(&mut self, client: Client, message: FromClient) {
-        self.step(Event::Said { client, message });
+        self.step(Event::Message { client, message });
     }
 
     /// Sends a request and gives its number.
@@ -157,7 +157,7 @@ impl Harness {
         self.ask_in(number, namespace(self.round), second, op)
     }
 
-    pub(crate) fn said(&mut self, asked: (Client, u64)) -> Said {
+    pub(crate) fn said(&mut self, asked: (Client, u64)) -> Answer {
         self.answers.remove(&asked)
     }
 
@@ -167,12 +167,12 @@ impl Harness {
     }
 
     /// Sends a request and gives its answer, if it comes at once.
-    pub(crate) fn call(&mut self, number: u32, op: Op) -> Said {
+    pub(crate) fn call(&mut self, number: u32, op: Op) -> Answer {
         let asked = self.ask(number, op);
         self.said(asked)
     }
 
-    pub(crate) fn call_in(&mut self, number: u32, namespace: Namespace, op: Op) -> Said {
+    pub(crate) fn call_in(&mut self, number: u32, namespace: Namespace, op: Op) -> Answer {
         let asked = self.ask_in(number, namespace, Duration::ZERO, op);
         self.said(asked)
     }

@@ -44,7 +44,7 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::End(_) => world.invariants.exit.ended = Some(now),
             Command::Send {
                 host,
-                order: AgentCommand::Kill,
+                command: AgentCommand::Kill,
             } => {
                 world.invariants.exit.killed.insert(host.clone());
             }

@@ -59,20 +59,20 @@ pub(crate) struct Invariants {
     success: success::Memory,
 }
 
-/// A round that one step of the job starts: the orders to all its hosts.
+/// A round that one step of the job starts: the commands to all its hosts.
 pub(crate) struct Started<'a> {
     pub(crate) round: Round,
     pub(crate) base: Option<CommitId>,
     pub(crate) size: u32,
     /// Host and order, in the order of sending.
-    pub(crate) orders: Vec<(usize, &'a Start)>,
+    pub(crate) starts: Vec<(usize, &'a Start)>,
 }
 
 impl Started<'_> {
     /// Members by rank.
     pub(crate) fn members(&self) -> Vec<(usize, Process)> {
         let mut members: Vec<(Rank, usize, Process)> = Vec::new();
-        for (host, start) in &self.orders {
+        for (host, start) in &self.starts {
             members.extend(
                 start
                     .members
@@ -129,10 +129,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             }
             Command::Send {
                 host,
-                order: AgentCommand::Plan { round, members },
+                command: AgentCommand::Plan { round, members },
             } => ends::planned(world, host, *round, members),
             Command::Send {
-                order: AgentCommand::Start(start),
+                command: AgentCommand::Start(start),
                 ..
             } if started != Some(start.round) => {
                 started = Some(start.round);
@@ -142,7 +142,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         }
         if let Command::Send {
             host,
-            order: AgentCommand::Shutdown,
+            command: AgentCommand::Shutdown,
         } = command
             && goes_on
         {
@@ -175,19 +175,19 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
 }
 
 fn on_start(world: &mut World, round: Round, commands: &[Command]) {
-    let mut orders = Vec::new();
+    let mut starts = Vec::new();
     for command in commands {
         if let Command::Send {
             host,
-            order: AgentCommand::Start(start),
+            command: AgentCommand::Start(start),
         } = command
             && start.round == round
             && let Some(index) = world.host_index(host)
         {
-            orders.push((index, &**start));
+            starts.push((index, &**start));
         }
     }
-    let Some((_, first)) = orders.first() else {
+    let Some((_, first)) = starts.first() else {
         return;
     };
     let (base, size) = (first.base, first.size);
@@ -195,7 +195,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         round,
         base,
         size,
-        orders,
+        starts,
     };
     let checks = [
         r1::started,

@@ -66,7 +66,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     match command {
         Command::Send {
             host,
-            order: AgentCommand::Probe { number, .. },
+            command: AgentCommand::Probe { number, .. },
         } => {
             let asked = Asked {
                 number: *number,
@@ -105,7 +105,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     if !world.invariants.newcomers.others_train {
         return Ok(());
     }
-    for (index, _) in &started.orders {
+    for (index, _) in &started.starts {
         let known = last.seats.iter().any(|seat| seat.host == *index);
         if known || !World::knows_probes(*index) {
             continue;

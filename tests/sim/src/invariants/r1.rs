@@ -10,7 +10,7 @@ use crate::world::World;
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let settings = &world.plan.settings;
-    let ranks: Vec<u32> = (started.orders.iter())
+    let ranks: Vec<u32> = (started.starts.iter())
         .flat_map(|(_, start)| start.members.iter().map(|member| member.place.rank.0))
         .collect();
     let expected: Vec<u32> = (0..started.size).collect();
@@ -25,17 +25,17 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             started.size, settings.min_np
         ));
     }
-    let hosts: BTreeSet<usize> = started.orders.iter().map(|(host, _)| *host).collect();
-    if hosts.len() != started.orders.len() {
+    let hosts: BTreeSet<usize> = started.starts.iter().map(|(host, _)| *host).collect();
+    if hosts.len() != started.starts.len() {
         return Err("a host is told twice".into());
     }
     let mut crosses: BTreeMap<LocalRank, u32> = BTreeMap::new();
-    for member in started.orders.iter().flat_map(|(_, start)| &start.members) {
+    for member in started.starts.iter().flat_map(|(_, start)| &start.members) {
         *crosses.entry(member.process.local_rank).or_default() += 1;
     }
     let mut seen: BTreeMap<LocalRank, u32> = BTreeMap::new();
-    for (index, (_, start)) in started.orders.iter().enumerate() {
-        let count = started.orders.len() as u32;
+    for (index, (_, start)) in started.starts.iter().enumerate() {
+        let count = started.starts.len() as u32;
         let slots: BTreeSet<_> = start.members.iter().map(|m| m.process.local_rank).collect();
         if slots.len() != start.members.len() {
             return Err("a slot is used twice".into());

@@ -57,7 +57,9 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let quiet = matches!(
             command,
             Command::Send {
-                order: AgentCommand::Shutdown | AgentCommand::Kill | AgentCommand::Heartbeat { .. },
+                command: AgentCommand::Shutdown
+                    | AgentCommand::Kill
+                    | AgentCommand::Heartbeat { .. },
                 ..
             } | Command::Disconnect { .. }
                 | Command::EndLaunch { .. }

@@ -140,7 +140,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         let member_holds =
             (members.iter()).any(|(host, p)| world.hosts[*host].newest(*p) == Some(base));
         let keeper = started
-            .orders
+            .starts
             .iter()
             .all(|(_, start)| start.keeper.is_some());
         let cut_off = world

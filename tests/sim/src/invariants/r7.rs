@@ -66,7 +66,7 @@ pub(crate) fn called_back(invariants: &mut Invariants, before: u64, after: u64) 
 
 /// A commit is sealed, for the first time under its id.
 pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(), String> {
-    let (total, lanes) = (world.plan.data.rows(), world.plan.data.lanes());
+    let (total, stripes) = (world.plan.data.rows(), world.plan.data.stripes());
     let memory = &mut world.invariants.r7;
     if state.data.is_empty() || !memory.seen.insert(id) {
         return Ok(());
@@ -92,17 +92,17 @@ pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(
         digest = step.before;
     }
     let left: BTreeSet<u64> = match ledger.stripes() {
-        Some((lanes, at)) => (at..total).map(|position| lanes.row(position)).collect(),
+        Some((stripes, at)) => (at..total).map(|position| stripes.row(position)).collect(),
         None => (ledger.shares().iter())
             .flat_map(|share| share.ranges().iter().cloned().flatten())
             .collect(),
     };
     for (epoch, rows) in processed {
-        let in_order = |lanes: Stripes| {
-            let first = (0..rows.len() as u64).map(|position| lanes.row(position));
+        let in_order = |stripes: Stripes| {
+            let first = (0..rows.len() as u64).map(|position| stripes.row(position));
             first.collect::<BTreeSet<_>>() == rows
         };
-        if !lanes.is_none_or(in_order) {
+        if !stripes.is_none_or(in_order) {
             return Err(format!(
                 "{id:?}: the {} rows of epoch {epoch} are not those of the first positions",
                 rows.len()

@@ -42,10 +42,10 @@ fn is_of_base(world: &World, host: usize, process: Process) -> Result<(), String
     Ok(())
 }
 
-/// The position of the lanes, or the rows that are left in all shares.
+/// The position of the stripes, or the rows that are left in all shares.
 fn left(ledger: &Ledger) -> (Option<u64>, BTreeSet<u64>) {
-    let lanes = ledger.stripes().map(|(_, at)| at);
+    let stripes = ledger.stripes().map(|(_, at)| at);
     let shares = ledger.shares().iter();
     let rows = shares.flat_map(|share| share.ranges().iter().cloned().flatten());
-    (lanes, rows.collect())
+    (stripes, rows.collect())
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::invariants;
 
 impl World {
-    /// An order arrives, unless the path is cut.
+    /// A command arrives, unless the path is cut.
     pub(super) fn down(&mut self, link: usize) {
         let host = self.links[link].host;
         if self.hosts[host].cut_down > 0 {
@@ -38,12 +38,12 @@ impl World {
                     false => self.agent_ends(host),
                 }
             }
-            Down::AgentCommand(order) => self.ordered(host, agent, link, order),
+            Down::AgentCommand(message) => self.deliver_command(host, agent, link, message),
         }
     }
 
-    fn ordered(&mut self, host: usize, agent: u64, link: usize, order: ToAgent) {
-        if let AgentCommand::Setup(setup) = &order.order
+    fn deliver_command(&mut self, host: usize, agent: u64, link: usize, message: ToAgent) {
+        if let AgentCommand::Setup(setup) = &message.command
             && !self.has_machine(host)
         {
             let port = self.fresh_port(host);
@@ -55,23 +55,25 @@ impl World {
             }
             return self.schedule_agent_tick(host);
         }
-        if !matches!(order.order, AgentCommand::Heartbeat { .. }) && self.repeats() {
+        if !matches!(message.command, AgentCommand::Heartbeat { .. }) && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
-            self.after(wait, Ev::RepeatDown(link, order.clone()));
+            self.after(wait, Ev::RepeatDown(link, message.clone()));
         }
-        if let (AgentCommand::Shutdown, Some(agent)) = (&order.order, &mut self.hosts[host].agent) {
+        if let (AgentCommand::Shutdown, Some(agent)) =
+            (&message.command, &mut self.hosts[host].agent)
+        {
             agent.told = true;
         }
-        self.machine_event(host, agent, AgentEvent::Ordered(order));
+        self.machine_event(host, agent, AgentEvent::FromDriver(message));
     }
 
-    pub(super) fn repeat_down(&mut self, link: usize, order: ToAgent) {
+    pub(super) fn repeat_down(&mut self, link: usize, message: ToAgent) {
         let (host, agent) = (self.links[link].host, self.links[link].agent);
         if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
             return;
         }
-        let what = format!("{order:?}");
-        let commands = self.step_machine(host, AgentEvent::Ordered(order));
+        let what = format!("{message:?}");
+        let commands = self.step_machine(host, AgentEvent::FromDriver(message));
         self.note(format_args!("h{host} hears again {what}: {commands:?}"));
         invariants::r3::order_repeated(self, host, &what, &commands);
         self.do_all(host, commands);
@@ -88,8 +90,8 @@ impl World {
         if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
             return;
         }
-        let beat = |order: &AgentCommand| matches!(order, AgentCommand::Heartbeat { .. });
-        if !matches!(&event, AgentEvent::Ordered(order) if beat(&order.order)) {
+        let beat = |command: &AgentCommand| matches!(command, AgentCommand::Heartbeat { .. });
+        if !matches!(&event, AgentEvent::FromDriver(message) if beat(&message.command)) {
             self.note(format_args!("h{host} < {event:?}"));
         }
         let commands = self.step_machine(host, event);

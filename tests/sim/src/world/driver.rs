@@ -157,10 +157,10 @@ impl World {
         self.driver.job.receive(self.driver_now(), event, &mut out);
         for command in out {
             match command {
-                Command::Send { host, order }
-                    if matches!(order, AgentCommand::Heartbeat { .. }) =>
+                Command::Send { host, command }
+                    if matches!(command, AgentCommand::Heartbeat { .. }) =>
                 {
-                    self.send_order(&host, order);
+                    self.send_command(&host, command);
                 }
                 other => self.violate(
                     "R3",
@@ -275,7 +275,7 @@ impl World {
             if !matches!(
                 &command,
                 Command::Send {
-                    order: AgentCommand::Heartbeat { .. },
+                    command: AgentCommand::Heartbeat { .. },
                     ..
                 }
             ) {
@@ -283,7 +283,7 @@ impl World {
             }
             match command {
                 Command::Launch { host } => self.launch(&host),
-                Command::Send { host, order } => self.send_order(&host, order),
+                Command::Send { host, command } => self.send_command(&host, command),
                 Command::Admit { host, instance } => self.admit(&host, instance),
                 Command::Refuse { instance, .. } => self.refuse(instance),
                 Command::Disconnect { host, instance } => self.disconnect(&host, instance),
@@ -303,7 +303,7 @@ impl World {
         self.schedule_job_tick();
     }
 
-    pub(super) fn send_order(&mut self, host: &HostId, order: AgentCommand) {
+    pub(super) fn send_command(&mut self, host: &HostId, command: AgentCommand) {
         let link = self
             .host_index(host)
             .and_then(|index| self.driver.current[index]);
@@ -312,7 +312,7 @@ impl World {
                 link,
                 Down::AgentCommand(ToAgent {
                     epoch: EPOCH,
-                    order,
+                    command,
                 }),
             );
         }
@@ -335,14 +335,14 @@ impl World {
             self.violate("R3", format!("two connections of {host} are admitted"));
         }
         let setup = AgentCommand::Setup(Box::new(self.setup()));
-        self.send_order(host, setup);
+        self.send_command(host, setup);
         self.after(self.plan.heartbeat_interval, Ev::Heart(link));
     }
 
     fn refuse(&mut self, instance: u64) {
         if let Some(link) = self.arrived(instance) {
-            let (epoch, order) = (EPOCH, AgentCommand::Kill);
-            self.push_down(link, Down::AgentCommand(ToAgent { epoch, order }));
+            let (epoch, command) = (EPOCH, AgentCommand::Kill);
+            self.push_down(link, Down::AgentCommand(ToAgent { epoch, command }));
             self.close_driver_end(link);
         }
     }

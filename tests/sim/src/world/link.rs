@@ -25,12 +25,12 @@ pub(crate) enum Down {
 
 /// One direction of a connection.
 #[derive(Debug)]
-pub(crate) struct Lane<T> {
+pub(crate) struct InFlight<T> {
     queue: VecDeque<(Time, T)>,
     last: Time,
 }
 
-impl<T> Default for Lane<T> {
+impl<T> Default for InFlight<T> {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -39,7 +39,7 @@ impl<T> Default for Lane<T> {
     }
 }
 
-impl<T> Lane<T> {
+impl<T> InFlight<T> {
     /// Queues a message. Gives when it arrives, which is never before the message sent before it.
     pub(crate) fn push(&mut self, at: Time, message: T) -> Time {
         self.last = self.last.max(at);
@@ -66,8 +66,8 @@ pub(crate) struct Link {
     pub(crate) agent: u64,
     /// Number that the driver gave the connection; none before the registration.
     pub(crate) instance: Option<u64>,
-    pub(crate) up: Lane<Up>,
-    pub(crate) down: Lane<Down>,
+    pub(crate) up: InFlight<Up>,
+    pub(crate) down: InFlight<Down>,
     pub(crate) driver_open: bool,
     pub(crate) agent_open: bool,
     /// When the last message arrived at the driver.

@@ -241,7 +241,7 @@ impl World {
             Ev::Down(link) => self.down(link),
             Ev::Heart(link) => self.heart(link),
             Ev::RepeatUp(link, report) => self.repeat_up(link, report),
-            Ev::RepeatDown(link, order) => self.repeat_down(link, order),
+            Ev::RepeatDown(link, message) => self.repeat_down(link, message),
             Ev::Launch { host, token } => self.launch_done(host, token),
             Ev::Register(host) => self.register_itself(host),
             Ev::AgentTick { host, agent } => self.agent_tick(host, agent),

@@ -7,7 +7,7 @@ use elasticrun_protocol::{AgentReport, FromAgent, HostId, control::Setup};
 
 use super::{
     Ev, World,
-    link::{Down, Lane, Link, Up},
+    link::{Down, InFlight, Link, Up},
 };
 
 /// Orphan timeouts for which an agent keeps the workers of a driver that it cannot reach, as in the driver's
@@ -51,8 +51,8 @@ impl World {
             host,
             agent,
             instance: None,
-            up: Lane::default(),
-            down: Lane::default(),
+            up: InFlight::default(),
+            down: InFlight::default(),
             driver_open: true,
             agent_open: true,
             heard: self.driver_now(),

@@ -40,8 +40,8 @@ impl DataSet {
         };
         if rng.percent(30) {
             // No job has as many workers.
-            let lanes = rng.pick(&[64, 100, 5040]).unwrap_or(64);
-            data.order = ReadOrder::Deterministic(lanes as u32);
+            let stripes = rng.pick(&[64, 100, 5040]).unwrap_or(64);
+            data.order = ReadOrder::Deterministic(stripes as u32);
             data.batch = rng.range(1, 24) as u32;
         }
         data
@@ -56,11 +56,11 @@ impl DataSet {
         self.groups.iter().copied().map(u64::from).sum()
     }
 
-    /// The lanes in order "deterministic".
-    pub(crate) fn lanes(&self) -> Option<Stripes> {
+    /// The stripes in order "deterministic".
+    pub(crate) fn stripes(&self) -> Option<Stripes> {
         match self.order {
             ReadOrder::Local(_) => None,
-            ReadOrder::Deterministic(lanes) => Some(Stripes::new(self.rows(), lanes)),
+            ReadOrder::Deterministic(stripes) => Some(Stripes::new(self.rows(), stripes)),
         }
     }
 
@@ -150,9 +150,9 @@ impl World {
             position.next_epoch();
         }
         taken.epoch = position.ledger().epoch();
-        if let Some((lanes, rank, size)) = position.stripes() {
-            let positions = lanes.share(position.next_step(), rank, size);
-            taken.rows = positions.map(|position| lanes.row(position)).collect();
+        if let Some((stripes, rank, size)) = position.stripes() {
+            let positions = stripes.share(position.next_step(), rank, size);
+            taken.rows = positions.map(|position| stripes.row(position)).collect();
             position.step_stripes();
             taken.report = position.report();
             return taken;

@@ -246,7 +246,7 @@ impl World {
         };
         worker.said_at = worker.said_at.max(at);
         let (at, agent) = (worker.said_at, worker.agent);
-        let event = AgentEvent::Said { process, message };
+        let event = AgentEvent::FromWorker { process, message };
         self.at(at, Ev::Machine { host, agent, event });
     }
 

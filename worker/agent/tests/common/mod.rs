@@ -232,7 +232,7 @@ impl Driver {
             seen: VecDeque::new(),
         };
         control
-            .order(AgentCommand::Setup(Box::new(self.setup.clone())))
+            .command(AgentCommand::Setup(Box::new(self.setup.clone())))
             .await;
         control
     }
@@ -250,11 +250,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) async fn order(&mut self, order: AgentCommand) {
+    pub(crate) async fn command(&mut self, command: AgentCommand) {
         self.peer
             .write(&ToAgent {
                 epoch: EPOCH,
-                order,
+                command,
             })
             .await;
     }
@@ -282,7 +282,7 @@ impl Control {
     /// Acknowledges the last beat.
     pub(crate) async fn answer_beat(&mut self) {
         let (acked_count, lease) = (self.last_beat, None);
-        self.order(AgentCommand::Heartbeat { acked_count, lease })
+        self.command(AgentCommand::Heartbeat { acked_count, lease })
             .await;
     }
 
@@ -305,7 +305,7 @@ impl Control {
     }
 
     pub(crate) async fn spawn_of(&mut self, slot: u32, start: u32, size: u32) {
-        self.order(AgentCommand::Spawn(Spawn {
+        self.command(AgentCommand::Spawn(Spawn {
             process: process(slot, start),
             place: place(slot, size),
             coordinator: "127.0.0.1:29500".parse().unwrap(),
@@ -324,7 +324,7 @@ impl Control {
     ) -> AgentReport {
         let round = Round(round);
         let members = members.to_vec();
-        self.order(AgentCommand::Plan {
+        self.command(AgentCommand::Plan {
             round,
             members: members.clone(),
         })
@@ -340,7 +340,7 @@ impl Control {
             process,
             address: ([127, 0, 0, 1], self.register.memory_port).into(),
         });
-        self.order(AgentCommand::Start(Box::new(Start {
+        self.command(AgentCommand::Start(Box::new(Start {
             epoch: EPOCH,
             round,
             base,

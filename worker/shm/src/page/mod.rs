@@ -38,4 +38,4 @@ mod worker;
 
 pub use agent::AgentPage;
 pub use layout::{Error, Phase};
-pub use worker::{AtBoundary, InRound, WorkerPage};
+pub use worker::{BoundaryCounter, BoundaryOutcome, WorkerPage};

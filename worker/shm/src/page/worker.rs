@@ -44,14 +44,14 @@ impl WorkerPage {
     }
 
     /// Enters a round at its boundary 0. For the training thread. The handle of the round before must not be used again.
-    pub fn enter(&self, round: Round) -> InRound {
+    pub fn enter(&self, round: Round) -> BoundaryCounter {
         let progress = &self.layout().progress;
         let count = hold::count_word(round, 0);
         progress.count.store(count, Ordering::SeqCst);
         let entered = round.0.saturating_add(1);
         progress.round.store(entered, Ordering::Release);
         self.set_phase(Phase::Training);
-        InRound {
+        BoundaryCounter {
             page: self.clone(),
             round,
             count: 0,
@@ -116,7 +116,7 @@ fn add(word: &AtomicU64) {
 /// The result of a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum AtBoundary {
+pub enum BoundaryOutcome {
     /// Continue to train.
     Continue,
     /// This is the common boundary: commit, and leave the round.
@@ -134,13 +134,13 @@ fn wait_for_lease(layout: &Layout, seen: u32) {
 
 /// The current round of this process. It counts boundaries. For the training thread.
 #[derive(Debug)]
-pub struct InRound {
+pub struct BoundaryCounter {
     page: WorkerPage,
     round: Round,
     count: u64,
 }
 
-impl InRound {
+impl BoundaryCounter {
     /// Passes one boundary. The fast path is one store, loads of one cache line that is rarely written, and a read of the
     /// clock if there is a lease.
     ///
@@ -148,7 +148,7 @@ impl InRound {
     /// ended, the call sleeps until the lease is renewed or the round is aborted.
     ///
     /// There is no timeout. The agent ends the wait, or the SDK's own thread if the agent is gone.
-    pub fn boundary(&mut self) -> AtBoundary {
+    pub fn boundary(&mut self) -> BoundaryOutcome {
         self.count = (self.count + 1).min(hold::LAST);
         let layout = self.page.layout();
         let word = hold::count_word(self.round, self.count);
@@ -162,9 +162,9 @@ impl InRound {
                 leased: layout.is_leased(),
             };
             match hold::judge(look, self.round, self.count) {
-                Verdict::Continue => return AtBoundary::Continue,
-                Verdict::Leave => return AtBoundary::Leave,
-                Verdict::Abort => return AtBoundary::Aborted,
+                Verdict::Continue => return BoundaryOutcome::Continue,
+                Verdict::Leave => return BoundaryOutcome::Leave,
+                Verdict::Abort => return BoundaryOutcome::Aborted,
                 Verdict::AwaitLease => wait_for_lease(layout, seen),
                 Verdict::Wait => {
                     futex::wait(&layout.control.eventcount, seen, None);

@@ -1,4 +1,4 @@
-//! A job in virtual time, with hosts that obey orders at once unless a test changes that.
+//! A job in virtual time, with hosts that obey commands at once unless a test changes that.
 
 mod made;
 mod obeying;
@@ -73,9 +73,9 @@ pub(crate) struct Harness {
     pub(crate) outcome: Option<Outcome>,
     /// The driver has nothing more to do.
     pub(crate) exited: bool,
-    /// Start orders of the round that started last.
+    /// Start commands of the round that started last.
     pub(crate) starts: Vec<(HostId, Start)>,
-    pub(crate) orders: Vec<(HostId, AgentCommand)>,
+    pub(crate) sent: Vec<(HostId, AgentCommand)>,
     /// Connections that the job closed.
     pub(crate) disconnected: Vec<(HostId, u64)>,
     pub(crate) admitted: Vec<(HostId, u64)>,
@@ -108,7 +108,7 @@ impl Harness {
             outcome: None,
             exited: false,
             starts: Vec::new(),
-            orders: Vec::new(),
+            sent: Vec::new(),
             disconnected: Vec::new(),
             admitted: Vec::new(),
             ended_launches: Vec::new(),

@@ -30,12 +30,12 @@ impl Harness {
                 } => self.ended_launches.push((host, unless_connected)),
                 Command::Admit { host, instance } => self.admitted.push((host, instance)),
                 Command::Send {
-                    order: AgentCommand::Heartbeat { .. },
+                    command: AgentCommand::Heartbeat { .. },
                     ..
                 } => {}
-                Command::Send { host, order } => {
-                    self.orders.push((host.clone(), order.clone()));
-                    self.does(&host, order);
+                Command::Send { host, command } => {
+                    self.sent.push((host.clone(), command.clone()));
+                    self.does(&host, command);
                 }
                 Command::OpenRound { round } => self.opened = Some(round),
                 Command::TellSources { host, state } => self.departures.push((host, state)),
@@ -60,12 +60,12 @@ impl Harness {
         }
     }
 
-    fn does(&mut self, id: &HostId, order: AgentCommand) {
+    fn does(&mut self, id: &HostId, command: AgentCommand) {
         let Some(host) = self.hosts.get_mut(id) else {
             return;
         };
         let name = id.to_string();
-        match order {
+        match command {
             AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 let others = host.workers.keys().filter(|other| other.local_rank == slot);

@@ -14,7 +14,7 @@ fn spawns(commands: &[Command]) -> Vec<(&HostId, &Spawn)> {
     let spawn = |command| match command {
         &Command::Send {
             ref host,
-            order: AgentCommand::Spawn(ref spawn),
+            command: AgentCommand::Spawn(ref spawn),
         } => Some((host, spawn)),
         _ => None,
     };

@@ -312,7 +312,7 @@ impl Position {
             ReadOrder::Local(split) => self.share_out_rows(split),
             ReadOrder::Deterministic(_) => 0,
         };
-        if planted(Mutant::LaneSkipped) && self.next > 0 {
+        if planted(Mutant::StripeSkipped) && self.next > 0 {
             // At the end of the epoch there is nothing to skip.
             let _ = self.ledger.record_stripes(self.next + 1);
         }

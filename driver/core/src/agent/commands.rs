@@ -17,18 +17,18 @@ use crate::{
 };
 
 impl Machine {
-    pub(super) fn ordered(
+    pub(super) fn on_command(
         &mut self,
         now: Time,
-        order: ToAgent,
+        message: ToAgent,
         memory: &mut dyn Memory,
         out: &mut Vec<Command>,
     ) {
         // Commands of an older driver are ignored (R3). So is every command once the agent ends on its own.
-        if order.epoch < self.epoch || self.by_itself {
+        if message.epoch < self.epoch || self.by_itself {
             return;
         }
-        match order.order {
+        match message.command {
             AgentCommand::Setup(_) => {}
             AgentCommand::Heartbeat { acked_count, lease } => {
                 self.beat_answered(now, acked_count, lease, memory, out)

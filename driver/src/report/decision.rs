@@ -5,8 +5,8 @@ use elasticrun_plugin_sdk::SlotsFrom;
 use elasticrun_protocol::control::StopReason;
 
 /// The line of a decision, if it has one. `first` is true until the first round is over.
-pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
-    Some(match note {
+pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
+    Some(match decision {
         Decision::HostsChanged { hosts, slots } => {
             format!(
                 "{} with {} may be used",
@@ -167,9 +167,9 @@ pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
 }
 
 /// Whether the line is printed even with `--quiet`.
-pub(super) fn is_warning(note: &Decision) -> bool {
+pub(super) fn is_warning(decision: &Decision) -> bool {
     matches!(
-        note,
+        decision,
         Decision::AwaitingNewer { .. } | Decision::WentBack { .. }
     )
 }
@@ -200,8 +200,8 @@ fn slots_mismatch(doubt: &Doubt) -> String {
 }
 
 /// Logs the decision once, with its fields.
-pub(super) fn log(note: &Decision) {
-    tracing::debug!(?note, "decided");
+pub(super) fn log(decision: &Decision) {
+    tracing::debug!(?decision, "decided");
 }
 
 /// A recovery time in milliseconds.
