@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub mod any_input;
 mod host;
 pub mod list;

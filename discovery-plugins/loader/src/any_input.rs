@@ -1,6 +1,9 @@
 //! Properties of the readers of plugins' answers for any input: for the fuzzer, and for a test of some thousand inputs in
 //! the test suite.
 
+#[cfg(test)]
+mod tests;
+
 use elasticrun_hosts::list::parse_lines;
 use elasticrun_plugin_sdk::{Host, PluginError, Snapshot};
 

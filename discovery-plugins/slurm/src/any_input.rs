@@ -1,5 +1,8 @@
 //! Properties of the parsers for any input: for the fuzzer, and for a test of some thousand inputs in the test suite.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     hostlist::{MAX_NAME, MAX_NAMES, expand},
     slots,

@@ -14,7 +14,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub mod any_input;
 mod command;
 mod hostlist;

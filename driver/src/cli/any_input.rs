@@ -1,5 +1,8 @@
 //! Properties of a command line for any input: for the fuzzer, and for a test of some thousand lines in the test suite.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsString;
 
 use super::{Invocation, parse};

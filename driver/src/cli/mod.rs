@@ -10,7 +10,7 @@
 //! - Each mistake is one [`Error`](crate::config::Error) of one line.
 
 mod agent;
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub mod any_input;
 mod argv;
 mod command;

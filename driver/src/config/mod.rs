@@ -11,7 +11,7 @@
 //! # Not promised
 //! That a checked path still exists when the job starts.
 
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub mod any_input;
 mod cooldown;
 mod counts;

@@ -5,7 +5,6 @@
 mod completed;
 mod precedence;
 mod printed;
-mod properties;
 mod refused;
 mod resolved;
 

@@ -1,5 +1,8 @@
 //! Properties that hold for any bytes of a peer: for the fuzzer, and for a test of some thousand streams in the test suite.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     FromAgent, FromWorker, ToAgent, ToWorker,
     auth::{Challenge, Hello, Proof, Verdict},

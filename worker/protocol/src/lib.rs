@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "any-stream")]
+#[cfg(any(test, fuzzing))]
 pub mod any_stream;
 pub mod auth;
 pub mod control;

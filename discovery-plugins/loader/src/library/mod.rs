@@ -18,7 +18,7 @@ pub use error::Error;
 pub(crate) use image::{Image, sealed_copy, trusted};
 pub use instance::{ChangeSignal, Instance};
 pub use table::Manifest;
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub(crate) use table::manifest;
 
 use table::Table;

@@ -28,7 +28,7 @@ mod spawn;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) use child::{Child, GRACE};
-#[cfg(feature = "any-input")]
+#[cfg(any(test, fuzzing))]
 pub(crate) use frame_reader::{PluginMessage, message, parse};
 
 use crate::{Error, Manifest, frames::Hello, library::Image};

@@ -1,6 +1,6 @@
 //! Damaged host lists of Slurm: the fuzzer's check, bounded, on any compiler.
 
-use elasticrun_plugin_slurm::any_input;
+use crate::any_input;
 use proptest::prelude::*;
 
 const LISTS: [&str; 6] = [

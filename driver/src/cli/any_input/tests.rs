@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use elasticrun::{
+use crate::{
     cli::{Invocation, any_input::check_words, parse},
     config::{KEYS, any_input::check_file, variable},
 };

@@ -1,6 +1,6 @@
 //! Damaged lists and snapshots: the fuzzer's checks, bounded, on any compiler.
 
-use elasticrun_hosts::any_input;
+use crate::any_input;
 use proptest::prelude::*;
 
 const LISTS: [&str; 6] = [

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use elasticrun_protocol::{
+use crate::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
     HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,
     auth::{Bytes32, Hello, Purpose},

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use elasticrun_plugin_loader::any_input;
+use crate::any_input;
 use proptest::prelude::*;
 
 const ANSWERS: [&str; 6] = [
