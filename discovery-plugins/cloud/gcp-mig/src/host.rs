@@ -65,7 +65,9 @@ fn life(member: &Member) -> (HostState, Option<String>) {
             return because(HostState::Gone, &member.status);
         }
         // A preempted instance has 30 seconds in this state.
-        "STOPPING" | "SUSPENDING" => return because(HostState::Draining, &member.status),
+        "PENDING_STOP" | "STOPPING" | "SUSPENDING" => {
+            return because(HostState::Draining, &member.status);
+        }
         _ => {}
     }
     match member.action.as_str() {
@@ -143,6 +145,7 @@ mod tests {
             ("RUNNING", "ABANDONING", &[], Draining),
             ("RUNNING", "RECREATING", &[], Draining),
             ("RUNNING", "DANCING", &[], Pending),
+            ("PENDING_STOP", "NONE", &[], Draining),
             ("STOPPING", "NONE", &[], Draining),
             ("STOPPING", "DELETING", &[], Draining),
             ("TERMINATED", "NONE", &[], Gone),
