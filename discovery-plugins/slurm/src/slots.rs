@@ -8,19 +8,20 @@ pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Slots of the nodes, in the order of the job's node list.
 ///
 /// Tasks count if the user requested them, since without `--ntasks` or `--ntasks-per-node` Slurm sets a number by itself. Else
-/// GPUs count.
+/// GPUs count. One task on each node is how agents are started, so GPUs count then as well, if there are several.
 pub(crate) fn slots(env: Env<'_>, nodes: usize) -> Vec<Option<(u32, SlotsFrom)>> {
     let requested = env("SLURM_NTASKS").is_some() || env("SLURM_NTASKS_PER_NODE").is_some();
     let tasks = env("SLURM_TASKS_PER_NODE").filter(|_| requested);
+    let gpus = env("SLURM_GPUS_PER_NODE").and_then(|text| gpus(&text));
+    let gpus = gpus.or_else(|| env("SLURM_GPUS_ON_NODE").and_then(|text| gpus_of_type(&text)));
+    let gpus = gpus.filter(|count| *count > 0);
     if let Some(counts) = tasks.as_deref().and_then(per_node)
         && counts.len() == nodes
+        && !(counts.iter().all(|count| *count == 1) && gpus.is_some_and(|count| count > 1))
     {
         let slots = |count: u32| Some((count.clamp(1, MAX_SLOTS), SlotsFrom::Explicit));
         return counts.into_iter().map(slots).collect();
     }
-    let gpus = env("SLURM_GPUS_PER_NODE").and_then(|text| gpus(&text));
-    let gpus = gpus.or_else(|| env("SLURM_GPUS_ON_NODE").and_then(|text| gpus_of_type(&text)));
-    let gpus = gpus.filter(|count| *count > 0);
     vec![gpus.map(|count| (count.min(MAX_SLOTS), SlotsFrom::Accelerators)); nodes]
 }
 
@@ -88,6 +89,22 @@ mod tests {
         assert_eq!(slots_with(&per_node, 3), [None; 3], "nodes have gone since");
         assert_eq!(per_node_of("1(x65535),2"), Some(65_536));
         assert_eq!(per_node_of("1(x65536),2"), None, "as many as fit no job");
+    }
+
+    #[test]
+    fn one_task_a_node_says_nothing_where_there_are_several_gpus() {
+        let one_each = [
+            ("SLURM_NTASKS_PER_NODE", "1"),
+            ("SLURM_TASKS_PER_NODE", "1(x2)"),
+        ];
+        let with_gpus = |count| [&one_each[..], &[("SLURM_GPUS_PER_NODE", count)]].concat();
+        assert_eq!(
+            slots_with(&with_gpus("h100:8"), 2),
+            [Some((8, SlotsFrom::Accelerators)); 2]
+        );
+        let task = [Some((1, SlotsFrom::Explicit)); 2];
+        assert_eq!(slots_with(&with_gpus("1"), 2), task);
+        assert_eq!(slots_with(&one_each, 2), task);
     }
 
     #[test]
