@@ -45,6 +45,8 @@ pub(crate) fn variables(
     if place.local_size > 1 {
         default("OMP_NUM_THREADS", "1");
     }
+    // What a worker that is killed has printed is shown, as by horovodrun and torchrun.
+    default("PYTHONUNBUFFERED", "1");
     default("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     default("TORCHELASTIC_MAX_RESTARTS", "0");
 
@@ -177,6 +179,14 @@ mod tests {
         ] {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn python_does_not_buffer_unless_the_user_wants_it() {
+        const NAME: &str = "PYTHONUNBUFFERED";
+        assert_eq!(variables_of_worker(1, &[], &[])[NAME], "1");
+        assert!(!variables_of_worker(1, &[], &[NAME]).contains_key(NAME));
+        assert_eq!(variables_of_worker(1, &[(NAME, "")], &[])[NAME], "");
     }
 
     #[test]
