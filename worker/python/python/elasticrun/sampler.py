@@ -8,6 +8,7 @@ The permutation is computed index by index and takes no memory.
 from __future__ import annotations
 
 import array
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ _SEEDS = 1 << 64
 _MAX_BATCH = (1 << 32) - 1
 #: Number of indices that iteration computes at once.
 _CHUNK = 1024
+#: Rank, size and padding of a single worker, which gets all samples.
+_ALONE = (0, 1, False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,11 @@ class ElasticSampler:
         return self._native.position
 
     @property
+    def processed_num(self) -> int:
+        """Horovod's name of :attr:`position`."""
+        return self.position
+
+    @property
     def num_samples(self) -> int:
         """Number of samples that iteration yields on this worker."""
         return self._native.turns(*self._worker())
@@ -116,6 +124,16 @@ class ElasticSampler:
     def total_size(self) -> int:
         """Number of samples that iteration yields on all workers."""
         return self._native.turns_of_all(self.num_replicas, self.padding)
+
+    @property
+    def remaining_indices(self) -> list[int]:
+        """Samples that remained at the last reset, in order. Computed at each access, in time and memory of their number."""
+        return list(_walk(self._native, _ALONE))
+
+    @property
+    def indices(self) -> list[int]:
+        """Samples that iteration yields on this worker. Computed at each access."""
+        return list(self)
 
     @property
     def processed_indices(self) -> ProcessedIndices:
@@ -135,11 +153,12 @@ class ElasticSampler:
         return self._local_indices(batch_idx * batch_size, (batch_idx + 1) * batch_size)
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Records that all workers have processed batch ``batch_idx`` of the iteration and all batches before it.
+        """Records that all workers have processed a batch of ``batch_size`` samples each.
 
-        Call it after the step in which the batch was used. ``batch_idx`` counts from the last reset.
+        Call it once for each batch, after the step in which the batch was used. ``batch_idx`` has no effect, as in Horovod.
         """
-        self._native.record_turns((batch_idx + 1) * batch_size, self.num_replicas)
+        del batch_idx
+        self._native.record_next(batch_size * self.num_replicas)
 
     def record_indices(self, indices: Iterable[int]) -> None:
         """Records that the next samples of this worker, in the order of iteration, are processed.
@@ -191,10 +210,11 @@ class ElasticSampler:
         self._native.record_next(batch.global_size)
 
     def state_dict(self) -> dict[str, int | bool]:
-        """Epoch, position, and the properties of the order that they refer to."""
+        """Epoch, position, and the properties of the order that they refer to. ``processed_num`` is the position too."""
         return {
             "epoch": self.epoch,
             "position": self.position,
+            "processed_num": self.position,
             "len": self._len,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -203,9 +223,16 @@ class ElasticSampler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes to the position of another sampler of the same data.
 
+        The state of a sampler of Horovod has the keys ``epoch`` and ``processed_num`` only. Without ``shuffle`` its position
+        is exact. With ``shuffle`` the two have different random orders, so a warning says that this one epoch may repeat
+        some samples and leave others out.
+
         Raises:
             ValueError: the other sampler had other data or another order, in which the position has another meaning.
         """
+        if state_dict.keys() == {"epoch", "processed_num"}:
+            self._load_horovods(int(state_dict["epoch"]), int(state_dict["processed_num"]))
+            return
         if "position" not in state_dict:
             raise ValueError(
                 f"a sampler's state has a position, this one has {sorted(state_dict)}: a set of processed indices"
@@ -216,6 +243,16 @@ class ElasticSampler:
             if state_dict[key] != current[key]:
                 raise ValueError(f"the state is of a sampler with {key} {state_dict[key]}, this one has {current[key]}")
         self._go_to(int(state_dict["epoch"]), int(state_dict["position"]))
+
+    def _load_horovods(self, epoch: int, processed: int) -> None:
+        if self.shuffle and processed > 0:
+            warnings.warn(
+                f"the state is of a sampler of Horovod, whose random order is another one: this sampler may repeat samples"
+                f" of epoch {epoch} and leave others out; later epochs are whole",
+                stacklevel=3,
+            )
+        # Horovod counts whole batches, so its number may exceed that of the samples.
+        self._go_to(epoch, min(processed, self._len))
 
     def _go_to(self, epoch: int, position: int) -> None:
         # Reads the attributes again, since a script may have changed them.

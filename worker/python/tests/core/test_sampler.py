@@ -78,7 +78,8 @@ def _loaders_use_each_index_once(patch, padding, length, seed, shuffle, history)
                 if by_indices and padding:
                     sampler.record_indices(own)
                 else:
-                    sampler.record_batch(step, batch_size)
+                    # The index has no effect, so this one is wrong.
+                    sampler.record_batch(step + 1000, batch_size)
                 if not lost:
                     # Beyond the last sample there are only repeats, to fill up.
                     for turn in range(len(own)):
@@ -160,7 +161,7 @@ def test_epochs_have_orders_of_their_own():
 
 def test_reset_of_100_million_samples_takes_no_time_and_no_memory(world):
     sampler = ElasticSampler(100_000_000)
-    sampler.record_batch(10, 1_000_000)
+    sampler.record_batch(0, 11_000_000)
     world(3, 8)
     tracemalloc.start()
     # The processor's time, since others may use it in between.
@@ -234,6 +235,70 @@ def test_iteration_goes_on_over_what_was_left_at_the_reset():
     sampler.reset()
     assert list(sampler) == list(range(2, 10))
     assert sampler.num_samples == sampler.total_size == 8
+
+
+def test_a_running_batch_index_skips_nothing(world):
+    """A script may pass an index that it never sets back, as with Horovod."""
+    world(1, 2)
+    sampler = ElasticSampler(100, shuffle=False)
+    batch_idx = 0
+    for start in (0, 30, 60):
+        sampler.reset()
+        assert list(sampler) == list(range(start + 1, 100, 2))
+        for _ in range(3):
+            sampler.record_batch(batch_idx, 5)
+            batch_idx += 1
+    assert sampler.position == 90
+    sampler.reset()
+    sampler.record_batch(batch_idx, 4)
+    assert sampler.position == 98
+    # The last batch of a loader may have fewer samples than were recorded.
+    sampler.record_batch(batch_idx, 4)
+    assert sampler.position == 100
+
+
+def test_names_of_horovod_0_28(world):
+    world(1, 2)
+    sampler = ElasticSampler(10, shuffle=False)
+    assert sampler.processed_num == 0
+    sampler.record_batch(0, 2)
+    assert sampler.processed_num == sampler.position == 4
+    assert sampler.remaining_indices == list(range(10))
+    assert sampler.indices == list(sampler) == [1, 3, 5, 7, 9]
+    sampler.reset()
+    assert sampler.remaining_indices == [4, 5, 6, 7, 8, 9]
+    assert sampler.indices == [5, 7, 9]
+    state = sampler.state_dict()
+    assert {key: state[key] for key in ("epoch", "processed_num")} == {"epoch": 0, "processed_num": 4}
+    sampler.set_epoch(1)
+    assert sampler.processed_num == 0
+
+
+def test_remaining_indices_of_a_shuffled_epoch(world):
+    world(1, 3)
+    sampler = ElasticSampler(10, seed=1)
+    order = sampler.remaining_indices
+    assert sorted(order) == list(range(10))
+    assert sampler.indices == [*order, *order[:2]][1::3]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("processed, position", [(0, 0), (4, 4), (12, 10)])
+def test_the_state_of_a_sampler_of_horovod_is_loaded(processed, position):
+    sampler = ElasticSampler(10, shuffle=False)
+    sampler.load_state_dict({"epoch": 2, "processed_num": processed})
+    assert (sampler.epoch, sampler.position) == (2, position)
+    assert sampler.remaining_indices == list(range(position, 10))
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_order_of_horovod_is_another_one():
+    sampler = ElasticSampler(10)
+    sampler.load_state_dict({"epoch": 2, "processed_num": 0})
+    assert (sampler.epoch, sampler.position) == (2, 0)
+    with pytest.warns(UserWarning, match="may repeat samples of epoch 3 and leave others out"):
+        sampler.load_state_dict({"epoch": 3, "processed_num": 4})
+    assert (sampler.epoch, sampler.position) == (3, 4)
 
 
 def test_the_state_of_other_data_is_refused():
