@@ -15,10 +15,21 @@ __all__ = [
 ]
 
 
-class _GlobalProcessSet:
+class ProcessSet:
+    """Refused: constructing one raises NotImplementedError. The only instance is :data:`global_process_set`."""
+
+    def __init__(self, *_: object) -> None:
+        _refuse()
+
+
+class _GlobalProcessSet(ProcessSet):
     """All ranks of the round."""
 
     process_set_id = 0
+
+    def __init__(self) -> None:
+        # The base class refuses its construction.
+        pass
 
     @property
     def ranks(self) -> list[int]:
@@ -48,13 +59,6 @@ global_process_set = _GlobalProcessSet()
 def require_global(process_set: object) -> None:
     """Raises NotImplementedError for any process set but the global one."""
     if process_set is not global_process_set and process_set is not None:
-        _refuse()
-
-
-class ProcessSet:
-    """Refused: constructing one raises NotImplementedError."""
-
-    def __init__(self, *_: object) -> None:
         _refuse()
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from .inflight import Inflight
-from .memory import same_type
+from .memory import same_type, scale
 from .transport import reduction_for
 
 _OPS = {
@@ -97,7 +97,7 @@ class GroupTransport:
             flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         options.reduceOp = _OPS[reduction_for(flat.dtype, op, prescale * postscale)]
         if prescale != 1.0:
-            _scale(flat, prescale)
+            scale(flat, prescale)
         if op == "average":
             postscale /= self.size
         work = self._combine(flat, lambda: self.group.allreduce([_elements(flat)], options))
@@ -105,7 +105,7 @@ class GroupTransport:
         def finish() -> None:
             with torch.no_grad():
                 if postscale != 1.0:
-                    _scale(flat, postscale)
+                    scale(flat, postscale)
                 offset = 0
                 for tensor in tensors:
                     part = flat.narrow(0, offset, tensor.numel())
@@ -143,7 +143,7 @@ class GroupTransport:
         options.reduceOp = _OPS[reduction_for(source.dtype, op, prescale)]
         if prescale != 1.0:
             source = source.clone()
-            _scale(source, prescale)
+            scale(source, prescale)
         work = self._combine(
             source,
             lambda: self.group._reduce_scatter_base(_elements(target), _elements(source), options),
@@ -152,7 +152,7 @@ class GroupTransport:
 
         def finish() -> None:
             if op == "average":
-                _scale(target, 1.0 / self.size)
+                scale(target, 1.0 / self.size)
             if copied is not None:
                 copied()
 
@@ -237,12 +237,3 @@ def _copied(dense: torch.Tensor, tensor: torch.Tensor) -> Callable[[], None] | N
             tensor.copy_(dense)
 
     return copy
-
-
-def _scale(tensor: torch.Tensor, factor: float) -> None:
-    """Multiplies in place. Integers are truncated."""
-    with torch.no_grad():
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.mul_(factor)
-        else:
-            tensor.copy_((tensor * factor).trunc())

@@ -45,12 +45,34 @@ def same_type(call: str, source: torch.Tensor, target: torch.Tensor) -> None:
         raise TypeError(f"{call} of a tensor of {source.dtype} into one of {target.dtype}: they must be of one type")
 
 
-def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
-    """Checks that the tensor of ``call`` is dense.
+def require_tensor(given: object, call: str) -> None:
+    """Checks that ``call`` is given a tensor.
 
     Raises:
-        NotImplementedError: ``tensor`` is sparse.
+        TypeError: ``given`` is another object, or None.
     """
+    if not isinstance(given, torch.Tensor):
+        what = "None" if given is None else f"a {type(given).__name__}"
+        raise TypeError(f"{call} takes a torch.Tensor, not {what}")
+
+
+def scale(tensor: torch.Tensor, factor: float) -> None:
+    """Multiplies in place. Integers are multiplied in 64-bit floats and rounded towards zero."""
+    with torch.no_grad():
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.mul_(factor)
+        else:
+            tensor.copy_((tensor.double() * factor).trunc())
+
+
+def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
+    """Checks that ``call`` is given a tensor, and that the tensor is dense.
+
+    Raises:
+        TypeError: it is no tensor.
+        NotImplementedError: it is sparse.
+    """
+    require_tensor(tensor, call)
     if tensor.layout is not torch.strided:
         raise NotImplementedError(f"{call} of a sparse tensor ({tensor.layout}) is not offered: pass tensor.to_dense()")
 

@@ -72,6 +72,8 @@ def DistributedOptimizer(
     wrapped = cls.__new__(cls)
     # A scheduler may have replaced the step method of the instance, which must not be copied.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
+    # Scripts read the names under Horovod's name of the attribute.
+    wrapped._parameter_names = {parameter: name for name, parameter in named}
     wrapped._begin(named, backward_passes_per_step, **options)
     result: torch.optim.Optimizer = wrapped
     return result

@@ -14,9 +14,10 @@ from .allgather import gather_rows
 from .compression import Compression
 from .handle import Handle, synchronize
 from .inflight import Inflight, joined
-from .memory import element, refuse_sparse
+from .memory import element, refuse_sparse, scale
 from .mismatch_check import Announcement, Call
 from .rounds import host_transport, size, transport
+from .transport import reduction_for
 
 
 def shares(rows: int, ranks: int) -> list[int]:
@@ -36,9 +37,9 @@ def grouped_reducescatter_async(
     require_global(process_set)
     host = host_transport()
     for tensor in tensors:
-        _check(tensor, op)
-    scale = [prescale_factor, postscale_factor]
-    call = Call.from_tensors("reducescatter", name, tensors, op=name_of(op), scale=scale)
+        _check(tensor, op, prescale_factor * postscale_factor)
+    factors = [prescale_factor, postscale_factor]
+    call = Call.from_tensors("reducescatter", name, tensors, op=name_of(op), scale=factors)
     announcement = Announcement(host, call)
     started = [
         _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name) for tensor in tensors
@@ -80,14 +81,17 @@ def reducescatter(
         compression: compression of the tensor, from :class:`Compression`.
         op: Average, Sum, Min, Max or Product.
         process_set: only :data:`global_process_set`.
-        prescale_factor: factor of the inputs.
+        prescale_factor: factor of the inputs. Scaled integers are rounded towards zero, as by ``allreduce``.
         postscale_factor: factor of the results.
 
     Raises:
         WorkersFailed: the round is over.
         CollectiveMismatch: ranks made different calls, or calls with different shapes or types.
+        TypeError: it is no tensor, or has a type that cannot be combined or scaled.
+        ValueError: the tensor has no dimension.
     """
     require_global(process_set)
+    _check(tensor, op, prescale_factor * postscale_factor)
     compressed, context = compression.compress(tensor)
     share = _Reducescatter.apply(compressed, name, op, prescale_factor, postscale_factor)
     result: torch.Tensor = compression.decompress(share, context)
@@ -110,9 +114,10 @@ def grouped_reducescatter(
     ]
 
 
-def _check(tensor: torch.Tensor, op: Reduction) -> None:
+def _check(tensor: torch.Tensor, op: Reduction, factor: float) -> None:
     refuse_sparse(tensor, "reducescatter")
     element(tensor.dtype)
+    reduction_for(tensor.dtype, name_of(op), factor)
     if tensor.dim() == 0:
         raise ValueError("reducescatter of a scalar: it shares rows, so a dimension is needed")
     if op == Adasum:
@@ -148,7 +153,7 @@ def _start(
 
     def finish() -> None:
         pending.wait()
-        share.mul_(postscale)
+        scale(share, postscale)
 
     return Inflight(pending.parts, finish), share
 

@@ -142,7 +142,7 @@ class Store(C10dStore):
         except errors.StoreTimeout as error:
             wanted = ", ".join(keys)
             raise dist.DistStoreError(
-                f"waited {seconds:g} s for the key(s) {wanted}: see whether who sets them is alive"
+                f"timeout: waited {seconds:g} s for the key(s) {wanted}: check that the process that sets them is alive"
             ) from error
 
 

@@ -168,6 +168,48 @@ def check_reducescatter(rank, size):
         assert torch.allclose(result, expected / size, atol=1e-5)
 
 
+def check_reducescatter_of_integers_and_scalars(rank, size):
+    for dtype in INTEGERS:
+        own = torch.full((size, 3), 5, dtype=dtype)
+        for factors, expected in [
+            ({"prescale_factor": 0.5}, 2 * size),
+            ({"postscale_factor": 0.5}, 5 * size // 2),
+            ({"prescale_factor": 0.5, "postscale_factor": 3.0}, 6 * size),
+        ]:
+            for result in [
+                hvd.reducescatter(own, op=hvd.Sum, **factors),
+                *hvd.grouped_reducescatter([own], op=hvd.Sum, **factors),
+            ]:
+                assert result.dtype == dtype
+                assert result.tolist() == [[expected] * 3], (dtype, factors)
+                assert torch.equal(result[0], hvd.allreduce(own[0], op=hvd.Sum, **factors))
+    large = torch.full((size,), 2**40 + 1, dtype=torch.int64)
+    assert hvd.reducescatter(large, op=hvd.Max, postscale_factor=2.0).tolist() == [2**41 + 2]
+    assert hvd.reducescatter(-torch.ones(size, dtype=torch.int32), op=hvd.Max, postscale_factor=1.5).tolist() == [-1]
+    flags = torch.ones(size, dtype=torch.bool)
+    for call in [hvd.reducescatter, lambda tensor, **how: hvd.synchronize(hvd.reducescatter_async(tensor, **how))]:
+        with pytest.raises(TypeError, match="bool cannot be scaled"):
+            call(flags, op=hvd.Sum, postscale_factor=0.5)
+        with pytest.raises(ValueError, match="reducescatter of a scalar"):
+            call(torch.tensor(1.0))
+    hvd.barrier()
+
+
+def check_what_is_no_tensor(rank, size):
+    for call, given, words in [
+        (lambda x: hvd.broadcast(x, 0), None, "broadcast takes a torch.Tensor, not None"),
+        (lambda x: hvd.broadcast_(x, 0), 1.0, "broadcast takes a torch.Tensor, not a float"),
+        (hvd.allreduce, None, "allreduce takes a torch.Tensor, not None"),
+        (hvd.allgather, [1.0], "allgather takes a torch.Tensor, not a list"),
+        (hvd.alltoall, None, "alltoall takes a torch.Tensor, not None"),
+        (hvd.reducescatter, None, "reducescatter takes a torch.Tensor, not None"),
+        (lambda x: hvd.grouped_allreduce([torch.ones(1), x]), None, "grouped_allreduce takes a torch.Tensor, not None"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            call(given)
+    hvd.barrier()
+
+
 def check_objects(rank, size):
     assert hvd.broadcast_object({"from": rank}, size - 1) == {"from": size - 1}
     assert hvd.allgather_object("x" * rank) == ["x" * other for other in range(size)]
@@ -223,6 +265,7 @@ def check_what_is_not_offered_says_so(rank, size):
     with pytest.raises(TypeError, match="complex64"):
         hvd.allreduce(torch.ones(1, dtype=torch.complex64))
     assert hvd.global_process_set.size() == size
+    assert isinstance(hvd.global_process_set, hvd.ProcessSet)
 
 
 def check_what_the_build_has(rank, size):

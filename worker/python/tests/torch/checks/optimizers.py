@@ -218,6 +218,7 @@ def check_class_and_schedulers(rank, size):
     early = torch.optim.lr_scheduler.StepLR(sgd, 1)
     optimizer = hvd.DistributedOptimizer(sgd, layer.named_parameters())
     assert isinstance(optimizer, torch.optim.SGD)
+    assert optimizer._parameter_names == {layer.weight: "weight", layer.bias: "bias"}
     late = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     optimizer.zero_grad()
     layer(torch.ones(2, 4)).sum().backward()
