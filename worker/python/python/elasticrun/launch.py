@@ -29,7 +29,7 @@ _GRACE = 5.0
 
 
 def run(
-    fn: Callable[..., R],
+    fn: Callable[..., R] | None = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     np: int | None = 1,
@@ -46,7 +46,8 @@ def run(
     output_filename: str | os.PathLike[str] | None = None,
     executable: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    verbose: int = 0,
+    verbose: int | None = 0,
+    func: Callable[..., R] | None = None,
     **settings: object,
 ) -> list[R]:
     """Runs ``fn(*args, **kwargs)`` in all workers of a job, and waits until the job has ended.
@@ -74,6 +75,7 @@ def run(
         env: environment of the job. Default: that of this process. Workers on other hosts receive the variables that differ
             from this process, and those that configure training (``PATH``, ``PYTHON*``, ``NCCL_*``...).
         verbose: 1 or more logs each decision.
+        func: Horovod's name of ``fn``.
         settings: any other option of ``elasticrun`` by its name with underscores. A switch takes True, a range a pair, a
             repeatable option a list. Horovod's names (``num_proc``, ``slots``, ``cooldown_range``, ``use_gloo``, ...) are
             accepted and take precedence over the arguments above.
@@ -85,7 +87,10 @@ def run(
         TypeError: the call cannot be pickled.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
-    call = _call(fn, args, kwargs or {})
+    called = func if fn is None else fn
+    if called is None or (fn is not None and func is not None):
+        raise TypeError("run() takes one function to call: fn, or func as in Horovod")
+    call = _call(called, args, kwargs or {})
     given: dict[str, object] = {
         "np": np,
         "min_np": min_np,
@@ -98,7 +103,7 @@ def run(
         "elastic_timeout": elastic_timeout,
         "start_timeout": start_timeout,
         "output_filename": output_filename,
-        "verbose": verbose > 0,
+        "verbose": (verbose or 0) > 0,
         **{options.SYNONYMS.get(name, name): value for name, value in settings.items()},
     }
     python = os.fspath(executable or sys.executable)

@@ -96,6 +96,21 @@ def test_horovods_names_of_the_settings(start):
     assert text.count("RANKS ['0', '1']") == 2
 
 
+def test_horovods_arguments(start):
+    start.script("def work(): return __import__('os').environ['RANK']", "work.py")
+    text = start.alone("""
+        import elasticrun, work
+        print("RANKS", elasticrun.run(func=work.work, num_proc=2, verbose=None))
+        for wrong in ({}, {"fn": work.work, "func": work.work}):
+            try:
+                elasticrun.run(**wrong)
+            except TypeError as error:
+                print(error)
+    """)
+    assert "RANKS ['0', '1']" in text
+    assert text.count("run() takes one function to call: fn, or func as in Horovod") == 2
+
+
 def test_survivors_of_a_failure_bring_their_results(start):
     start.script(
         """

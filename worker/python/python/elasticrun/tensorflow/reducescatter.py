@@ -27,6 +27,7 @@ def reducescatter(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
 ) -> tf.Tensor:
     """Combines the tensors of all ranks like ``allreduce``, and returns to each rank its rows.
 
@@ -42,6 +43,7 @@ def reducescatter(
         process_set: only :data:`global_process_set`.
         prescale_factor: factor of the inputs.
         postscale_factor: factor of the results.
+        ignore_name_scope: accepted for Horovod compatibility, without effect.
 
     Raises:
         ValueError: another ``op``, or the tensor has no dimension.
@@ -83,6 +85,7 @@ def grouped_reducescatter(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
 ) -> list[tf.Tensor]:
     """:func:`reducescatter` of several tensors."""
     return [

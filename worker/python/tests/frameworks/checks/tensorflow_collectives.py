@@ -156,6 +156,8 @@ def check_reducescatter(rank, size):
         assert own.numpy().tolist() == expected.tolist()
     with pytest.raises(ValueError, match="use Average or Sum"):
         hvd.reducescatter(tf.zeros([size]), op=hvd.Max)
+    assert hvd.reducescatter(tf.zeros([size]), ignore_name_scope=True).shape == [1]
+    assert hvd.grouped_reducescatter([tf.zeros([size])], ignore_name_scope=True)[0].shape == [1]
 
 
 def check_objects(rank, size):
