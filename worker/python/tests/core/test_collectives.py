@@ -147,6 +147,31 @@ def test_allgather_broadcast_alltoall_reducescatter(start):
     )
 
 
+def test_reductions_by_name(start):
+    ranks(
+        start,
+        2,
+        """
+        import elasticrun.reductions as horovods
+        assert e.ReduceOp.Sum is e.ReduceOp.SUM is e.Sum and e.ReduceOp.Average is e.Average
+        assert [op.name for op in e.ReduceOp] == ["AVERAGE", "SUM", "MIN", "MAX", "PRODUCT"]
+        for op in (e.ReduceOp.Sum, "sum", "Sum", horovods.Sum):
+            assert e.allreduce(1.5, op) == 3.0
+            assert e.grouped_allreduce([np.ones(1)], op=op)[0].tolist() == [2]
+            assert e.reducescatter(np.ones(2), op).tolist() == [2]
+        for wrong in ("mean", 1, None, horovods.Adasum):
+            for call in (e.allreduce, e.allreduce_, e.reducescatter, lambda x, op: e.grouped_allreduce([x], op)):
+                try:
+                    call(np.ones(2), wrong)
+                except TypeError as error:
+                    assert "use Average, Sum, Min, Max or Product" in str(error), error
+                else:
+                    raise AssertionError(wrong)
+        e.barrier()
+        """,
+    )
+
+
 def test_without_numpy(start):
     text = start.job(
         "-np 2",

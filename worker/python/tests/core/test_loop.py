@@ -160,6 +160,23 @@ train(state)
     assert "ValueError: mine" in text
 
 
+def test_what_is_no_state_is_refused(start):
+    text = start.alone("""
+        import elasticrun as e
+        e.init()
+        train = e.elastic.run(lambda state: print("CALLED"))
+        for wrong in (5, None, e.ObjectState):
+            try:
+                train(wrong)
+            except TypeError as error:
+                print(error)
+        train(e.ObjectState(step=0))
+    """)
+    for name in ("int", "NoneType", "type"):
+        assert f"is its state, such as an ObjectState, not an object of type {name}" in text
+    assert text.count("CALLED") == 1
+
+
 def test_an_interrupt_that_was_wrapped_is_one(start):
     text = start.count(
         "-np 3 --min-np 2 -H localhost:3 --blacklist forever",

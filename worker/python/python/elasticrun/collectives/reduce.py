@@ -9,7 +9,7 @@ from typing import TypeVar
 from .. import lifecycle
 from ..arrays import Memory, family_of
 from ..handle import Handle
-from ..ops import Average, ReduceOp
+from ..ops import Average, ReduceOp, reduce_op
 from .target import Target, element_type, label, tag
 
 __all__ = [
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 def allreduce(
     array: A,
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -41,7 +41,7 @@ def allreduce(
     Args:
         array: of the same shape and type on all ranks. A number is an array of one element. Averages of integers are
             rounded towards zero.
-        op: :data:`~elasticrun.Average`, ``Sum``, ``Min``, ``Max`` or ``Product``.
+        op: :data:`~elasticrun.Average`, ``Sum``, ``Min``, ``Max`` or ``Product``, or its name, such as ``"sum"``.
         name: name of the array in messages.
         prescale_factor: factor of each element before the reduction.
         postscale_factor: factor of each element of the result.
@@ -54,7 +54,7 @@ def allreduce(
 
 def allreduce_(
     array: A,
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -66,7 +66,7 @@ def allreduce_(
 
 def allreduce_async(
     array: A,
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -78,7 +78,7 @@ def allreduce_async(
 
 def allreduce_async_(
     array: A,
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -90,7 +90,7 @@ def allreduce_async_(
 
 def grouped_allreduce(
     arrays: Sequence[A],
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -104,7 +104,7 @@ def grouped_allreduce(
 
 def grouped_allreduce_(
     arrays: Sequence[A],
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -118,7 +118,7 @@ def grouped_allreduce_(
 
 def grouped_allreduce_async(
     arrays: Sequence[A],
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -130,7 +130,7 @@ def grouped_allreduce_async(
 
 def grouped_allreduce_async_(
     arrays: Sequence[A],
-    op: ReduceOp = Average,
+    op: ReduceOp | str = Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
@@ -140,7 +140,7 @@ def grouped_allreduce_async_(
     return _allreduce(arrays, op, name, (prescale_factor, postscale_factor), True, "grouped_allreduce_")
 
 
-def reducescatter(array: A, op: ReduceOp = Average, name: str | None = None) -> A:
+def reducescatter(array: A, op: ReduceOp | str = Average, name: str | None = None) -> A:
     """Combines the arrays of all ranks like :func:`allreduce`, and returns to each rank its rows.
 
     Returns:
@@ -150,8 +150,9 @@ def reducescatter(array: A, op: ReduceOp = Average, name: str | None = None) -> 
     return reducescatter_async(array, op, name).wait()
 
 
-def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = None) -> Handle[A]:
+def reducescatter_async(array: A, op: ReduceOp | str = Average, name: str | None = None) -> Handle[A]:
     """Like :func:`reducescatter`, without waiting. ``array`` is copied first."""
+    op = reduce_op(op)
     queue = lifecycle.collective_queue("reducescatter")
     source = Target(array, False)
     memory = source.memory
@@ -188,7 +189,7 @@ def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = Non
 
 def _one(
     array: A,
-    op: ReduceOp,
+    op: ReduceOp | str,
     name: str | None,
     before: float,
     after: float,
@@ -200,12 +201,13 @@ def _one(
 
 def _allreduce(
     arrays: Sequence[A],
-    op: ReduceOp,
+    op: ReduceOp | str,
     name: str | None,
     scale: tuple[float, float],
     in_place: bool,
     called: str,
 ) -> Handle[list[A]]:
+    op = reduce_op(op)
     queue = lifecycle.collective_queue(called)
     targets = [Target(array, in_place) for array in arrays]
     by_type: dict[str, list[Memory]] = {}

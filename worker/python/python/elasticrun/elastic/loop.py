@@ -45,6 +45,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     A process trains once. When ``func`` has returned, the worker is done and should exit soon.
 
     Raises:
+        TypeError: the first argument is no :class:`~elasticrun.elastic.State`.
         ElasticrunError: training is done in this process already.
         NotInitialized: the decorated function is called before ``init()``.
         ForkedError: it is called in a forked child.
@@ -58,6 +59,11 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
             raise ElasticrunError(
                 "elastic.run: training is done in this process already: call one decorated function, once, for all"
                 " that is to be trained"
+            )
+        if not isinstance(state, State):
+            raise TypeError(
+                "elastic.run: the first argument of the training function is its state, such as an ObjectState, not an"
+                f" object of type {type(state).__name__}"
             )
         unsubscribe = notifications.on_hosts_updated(state._on_update)
         try:
