@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from . import _repeated_failure
+from .errors import ElasticrunError
+
 if TYPE_CHECKING:
     from ._native import Work
 
@@ -41,8 +44,12 @@ class Handle(Generic[R]):
             CollectiveTimeout: see :func:`~elasticrun.set_collective_timeout`.
             TimeoutError: it is not done after ``timeout``. It continues, and can be waited for again.
         """
-        for work in self._works:
-            work.wait(timeout)
+        try:
+            for work in self._works:
+                work.wait(timeout)
+        except ElasticrunError as error:
+            _repeated_failure.note(error)
+            raise
         return self._result()
 
     def then(self, change: Callable[[R], T]) -> Handle[T]:

@@ -194,6 +194,33 @@ print("COUNTED", train(state))
 """,
     ).succeed()
     assert text.count("COUNTED 10.0") == 2
+    assert "WorkersFailed again" not in text
+
+
+def test_an_interrupt_that_is_caught_is_warned_of_once(start):
+    text = start.count(
+        "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever",
+        """
+@e.elastic.run
+def train(state):
+    if e.world().round > 1:
+        return e.allreduce(1.0)
+    state.commit()
+    if e.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for call in (e.barrier, lambda: e.allreduce(1.0), lambda: e.broadcast_object(1, 1), lambda: e.allgather_object(1)):
+        try:
+            call()
+        except Exception as error:
+            caught = error
+            print("CAUGHT", type(error).__name__)
+    raise caught
+print("COUNTED", train(state))
+""",
+    ).succeed()
+    assert text.count("CAUGHT WorkersFailed") == 4
+    assert text.count("WorkersFailed again in round 1: the first one has not reached elastic.run") == 1, text
+    assert "COUNTED 1.0" in text
 
 
 def test_a_state_in_horovods_style(start):

@@ -32,7 +32,8 @@ _LENGTH = struct.Struct("<Q")
 
 def barrier() -> None:
     """Waits until all ranks have called it."""
-    lifecycle.collective_queue("barrier").barrier("barrier").wait()
+    work = lifecycle.collective_queue("barrier").barrier("barrier")
+    Handle([work], lambda: None).wait()
 
 
 def broadcast(array: A, root_rank: int = 0, name: str | None = None) -> A:

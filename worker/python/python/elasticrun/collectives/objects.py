@@ -9,6 +9,7 @@ import pickle
 from typing import Any, cast
 
 from .. import lifecycle
+from ..handle import Handle
 
 __all__ = ["allgather_object", "broadcast_object"]
 
@@ -31,8 +32,8 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     sent = pickle.dumps(obj, protocol=5) if queue.rank == root_rank else None
     called = f"broadcast_object{f' of {name!r}' if name else ''}"
     work = queue.broadcast_bytes(sent, root_rank, called)
-    work.wait()
-    return obj if sent is not None else pickle.loads(cast(bytes, work.result()))
+    own = sent is not None
+    return Handle([work], lambda: obj if own else pickle.loads(cast(bytes, work.result()))).wait()
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
@@ -48,5 +49,4 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     queue = lifecycle.collective_queue("allgather_object")
     called = f"allgather_object{f' of {name!r}' if name else ''}"
     work = queue.allgather_bytes(pickle.dumps(obj, protocol=5), called)
-    work.wait()
-    return [pickle.loads(data) for data in cast(list[bytes], work.result())]
+    return Handle([work], lambda: [pickle.loads(data) for data in cast(list[bytes], work.result())]).wait()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from elasticrun import errors
+from elasticrun import _repeated_failure, errors
 
 from .inflight import Inflight
 from .mismatch_check import Announcement, Call
@@ -169,6 +169,7 @@ class BucketReduction:
                 pending.wait()
         except errors.ElasticrunError as error:
             self._announcement.explain(error)
+            _repeated_failure.note(error)
             raise
         self._announcement.check()
         return [mark > 0 for mark in self._marks.tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from elasticrun import errors
+from elasticrun import _repeated_failure, errors
 
 from .inflight import Inflight
 from .mismatch_check import Announcement
@@ -35,6 +35,7 @@ class Handle(Generic[R]):
         except errors.ElasticrunError as error:
             if self._announcement is not None:
                 self._announcement.explain(error)
+            _repeated_failure.note(error)
             raise
         if self._announcement is not None:
             self._announcement.check()
