@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: Settings that name a source of hosts.
-SOURCES = ("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config")
+#: Settings that name a source of hosts. ``launcher`` and ``config`` may.
+SOURCES = (
+    *("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config"),
+    *("aws_asg", "gcp_mig", "k8s", "slurm", "spark"),
+)
 #: Option names of horovod.run, and the settings that they stand for.
 SYNONYMS = {
     "num_proc": "np",
@@ -17,6 +20,21 @@ SYNONYMS = {
     "use_gloo": "gloo",
     "use_mpi": "mpi",
 }
+
+
+def sources(settings: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
+    """The sources of hosts that ``settings`` name, else the variables of ``environment``."""
+    found = {}
+    for name in SOURCES:
+        value = settings.get(name)
+        if value is None or value is False:
+            value = environment.get(f"ELASTICRUN_{name.upper()}")
+            # The only switch among them. Its variable turns it off by one of these words.
+            if name == "slurm" and value in ("false", "no", "off", "0"):
+                continue
+        if value:
+            found[name] = value
+    return found
 
 
 def flags(settings: Mapping[str, object]) -> list[str]:

@@ -85,6 +85,7 @@ def run(
 
     Raises:
         TypeError: the call cannot be pickled.
+        ValueError: ``spark`` is given. Use :func:`elasticrun.spark.run`.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
     called = func if fn is None else fn
@@ -106,9 +107,11 @@ def run(
         "verbose": (verbose or 0) > 0,
         **{options.SYNONYMS.get(name, name): value for name, value in settings.items()},
     }
+    environment = dict(os.environ if env is None else env)
+    if "spark" in options.sources(given, environment):
+        raise ValueError("spark: not in elasticrun.run: elasticrun.spark.run calls functions on Spark's executors")
     python = os.fspath(executable or sys.executable)
     command = [os.fspath(_binary.find()), "run", *options.flags(given)]
-    environment = dict(os.environ if env is None else env)
     command += options.named(name for name in environment if environment[name] != os.environ.get(name))
     worker = ["--", python, "-c", "from elasticrun._function_worker import main; main()"]
     # If this machine is the only host, listening on loopback suffices and is safer.
@@ -151,13 +154,10 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 
 def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:
     """Whether these settings name no other host than this machine. A source of hosts may name others, so it counts as remote."""
-    given: dict[str, object] = {}
-    for name in options.SOURCES:
-        value = settings.get(name)
-        given[name] = environment.get(f"ELASTICRUN_{name.upper()}") if value is None else value
-    if any(given.get(name) for name in options.SOURCES if name != "hosts"):
+    found = options.sources(settings, environment)
+    hosts = str(found.pop("hosts", "localhost")).split(",")
+    if found:
         return False
-    hosts = str(given.get("hosts") or "localhost").split(",")
     names = [host.strip().rpartition(":")[0] or host.strip() for host in hosts]
     return all(name in ("localhost", "127.0.0.1") for name in names)
 

@@ -256,6 +256,28 @@ def test_hosts_of_this_machine_are_known():
     assert not launch._is_local({}, {"ELASTICRUN_HOST_DISCOVERY_SCRIPT": "x"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("aws_asg", "group"), ("gcp_mig", "group"), ("k8s", "app=x"), ("slurm", True), ("spark", "yarn")],
+)
+def test_hosts_of_a_cloud_are_not_this_machine(name, value):
+    assert not launch._is_local({name: value}, {})
+    assert not launch._is_local({name: None, "hosts": "localhost"}, {f"ELASTICRUN_{name.upper()}": str(value).lower()})
+    # False leaves a switch out, so that its variable counts.
+    assert not launch._is_local({name: False}, {f"ELASTICRUN_{name.upper()}": str(value).lower()})
+
+
+def test_a_switch_that_is_off_is_no_source():
+    assert launch._is_local({"slurm": False}, {"ELASTICRUN_SLURM": "false"})
+
+
+def test_a_master_of_spark_is_refused():
+    with pytest.raises(ValueError, match=r"elasticrun\.spark\.run"):
+        elasticrun.run(print, spark="yarn")
+    with pytest.raises(ValueError, match=r"elasticrun\.spark\.run"):
+        elasticrun.run(print, env={**os.environ, "ELASTICRUN_SPARK": "yarn"})
+
+
 def test_who_does_not_hold_the_key_gets_no_answer():
     asked = []
     server = _authenticated_rpc.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")

@@ -64,9 +64,13 @@ def test_without_a_context_there_is_no_job(free: None):
         elasticrun.spark.run(print, num_proc=1)
 
 
-def test_hosts_are_not_given(bench: Bench, spark: SparkContext):
-    with pytest.raises(ValueError, match="hosts: not in elasticrun.spark.run"):
-        bench.run(spark, num_proc=1, hosts="a:1").results()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hosts", "a:1"), ("aws_asg", "g"), ("gcp_mig", "g"), ("k8s", "app=x"), ("slurm", True), ("spark", "yarn")],
+)
+def test_hosts_are_not_given(bench: Bench, spark: SparkContext, name: str, value: object):
+    with pytest.raises(ValueError, match=f"{name}: not in elasticrun.spark.run"):
+        bench.run(spark, num_proc=1, **{name: value}).results()
 
 
 def test_a_function_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkContext):
