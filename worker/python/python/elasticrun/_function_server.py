@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 from ._authenticated_rpc import Server
-from ._function_worker import VARIABLE, Address, Call, Result
+from ._function_call import VARIABLE, Address, Call, Result
 from .errors import ElasticrunError
 
 __all__ = ["FunctionServer"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -14,8 +13,8 @@ from typing import IO, Any, TypeVar
 
 from . import _binary
 from . import _options as options
+from ._call_pickle import call_of_this_program
 from ._function_server import FunctionServer
-from ._function_worker import Call
 from .errors import from_exit_code
 
 __all__ = ["run"]
@@ -54,7 +53,7 @@ def run(
 
     ``fn`` calls ``init()`` as a script does. It is pickled, so it must be a function of a module. Workers import the main
     module again for a function of it, so guard the start of the job with ``if __name__ == "__main__":``. With cloudpickle
-    installed, any function can be sent.
+    installed, any function can be sent, and any result that cloudpickle can pickle comes back.
 
     Args:
         fn: the function that each worker calls.
@@ -84,14 +83,14 @@ def run(
         The return values of ``fn``, by rank of the last round.
 
     Raises:
-        TypeError: the call cannot be pickled.
+        TypeError: the call cannot be pickled, or ``fn`` is no function.
         ValueError: ``spark`` is given. Use :func:`elasticrun.spark.run`.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
     called = func if fn is None else fn
     if called is None or (fn is not None and func is not None):
         raise TypeError("run() takes one function to call: fn, or func as in Horovod")
-    call = _call(called, args, kwargs or {})
+    call = call_of_this_program(called, args, kwargs or {})
     given: dict[str, object] = {
         "np": np,
         "min_np": min_np,
@@ -120,36 +119,6 @@ def run(
         variable = server.environment(["127.0.0.1"] if local else addresses())
         _wait(command, worker, {**environment, **variable}, server)
     return server.results_by_rank()
-
-
-def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    what = (fn, tuple(args), dict(kwargs))
-    # An empty entry means the current directory of the caller, which a worker does not share.
-    path = [os.path.abspath(entry) for entry in sys.path]
-    try:
-        import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError:
-        pass
-    else:
-        return Call(path, None, cloudpickle.dumps(what))
-    try:
-        pickled = pickle.dumps(what, protocol=5)
-    except Exception as error:
-        raise TypeError(
-            f"the call cannot be pickled ({error}): use a function of a module and plain arguments, or"
-            " pip install cloudpickle"
-        ) from error
-    if getattr(fn, "__module__", None) != "__main__":
-        return Call(path, None, pickled)
-    from multiprocessing import spawn
-
-    prepare = spawn.get_preparation_data("elasticrun")
-    if not prepare.keys() & {"init_main_from_name", "init_main_from_path"}:
-        raise TypeError(
-            f"{fn.__qualname__} is of a main module that has no file: put it into a module, or pip install cloudpickle"
-        )
-    prepare.pop("authkey", None)
-    return Call(path, prepare, pickled)
 
 
 def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:

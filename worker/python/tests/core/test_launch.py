@@ -7,12 +7,13 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 
 import pytest
 
 import elasticrun
 from elasticrun import _authenticated_rpc, _function_server, _options, errors, launch
-from elasticrun._function_worker import Result
+from elasticrun._function_call import Result
 
 
 def test_results_come_by_rank(start):
@@ -83,6 +84,94 @@ def test_a_function_of_the_main_module_travels(start):
     assert "ANSWERS [42, 42]" in text
     assert "the call cannot be pickled" in text
     assert "pip install cloudpickle" in text
+
+
+def test_results_of_the_main_program_come_back_by_value(start):
+    """cloudpickle has sent the function, so the workers have no main module with the classes of its results."""
+    text = start.alone("""
+        import dataclasses
+        import elasticrun
+
+        @dataclasses.dataclass
+        class Answer:
+            value: int
+
+        def answers(): return Answer(42), Answer
+        def closes_over(number): return lambda: (lambda: number)
+
+        assert elasticrun.run(answers, np=2) == [(Answer(42), Answer)] * 2
+        assert [result() for result in elasticrun.run(closes_over(7), np=1)] == [7]
+        print("CAME BACK")
+    """)
+    assert "CAME BACK" in text
+
+
+def test_a_result_that_nothing_can_pickle_is_named(start):
+    text = start.alone("""
+        import threading
+        import elasticrun
+
+        def locks(): return threading.Lock()
+
+        try:
+            elasticrun.run(locks)
+        except elasticrun.errors.WorkerFailedError as error:
+            print("RAISED", error)
+    """)
+    assert "what locks returned cannot be pickled" in text.split("RAISED")[1]
+
+
+def test_a_call_that_nothing_can_pickle_is_named():
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="make in the function what cannot travel"):
+        elasticrun.run(lambda: lock)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "words"),
+    [
+        ("python train.py", (), "fn 'python train.py': expected a function"),
+        (print, "x", r"args 'x': expected a tuple or list of arguments, such as \('x',\)"),
+        (print, b"x", "args b'x': expected a tuple or list"),
+        (print, 5, "args 5: expected a tuple or list"),
+    ],
+)
+def test_what_is_no_call_is_refused_at_once(fn, args, words):
+    with pytest.raises(TypeError, match=words):
+        elasticrun.run(fn, args)
+
+
+def test_a_program_from_standard_input_needs_cloudpickle(start):
+    program = start.script("""
+        import sys
+        sys.modules["cloudpickle"] = None
+        import elasticrun
+
+        def work(): return 1
+
+        if __name__ == "__main__":
+            try:
+                elasticrun.run(work)
+            except TypeError as error:
+                print("REFUSED", error)
+    """)
+    job = start.command("/bin/sh", "-c", 'exec "$1" - <"$2"', "sh", sys.executable, str(program))
+    assert "REFUSED work is of a main module that has no file" in job.succeed()
+
+
+def test_a_function_of_the_main_module_runs_another(start):
+    text = start.alone("""
+        import sys
+        sys.modules["cloudpickle"] = None
+        import elasticrun
+
+        def inner(): return 7
+        def outer(): return elasticrun.run(inner)
+
+        if __name__ == "__main__":
+            print("INNER", elasticrun.run(outer))
+    """)
+    assert "INNER [[7]]" in text
 
 
 def test_horovods_names_of_the_settings(start):

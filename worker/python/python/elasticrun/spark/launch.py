@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _options as options
+from .._call_pickle import call_by_value
 from .._function_server import FunctionServer
-from .._function_worker import Call
 from .context import active, setting, warn_of_settings
 from .counts import Counts
 from .job import addresses, report, run_job
@@ -50,7 +50,8 @@ def run(
     """Runs ``fn(*args, **kwargs)`` in workers on Spark executors, and waits until the job has ended.
 
     Args:
-        fn: the function that each worker calls. It calls ``init()`` as a script does. Any function can be sent.
+        fn: the function that each worker calls. It calls ``init()`` as a script does. Any function can be sent, and any
+            result that Spark's cloudpickle can pickle comes back.
         args: its arguments.
         kwargs: its keyword arguments.
         num_proc: workers needed to start. Default: ``spark.dynamicAllocation.initialExecutors`` with dynamic allocation,
@@ -74,7 +75,7 @@ def run(
     Raises:
         ElasticrunError: there is no active ``SparkContext``.
         ValueError: the numbers of workers contradict each other, or an option is a source of hosts.
-        TypeError: the call cannot be pickled.
+        TypeError: the call cannot be pickled, or ``fn`` is no function.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
     context = active(spark_context)
@@ -101,28 +102,14 @@ def run(
     spares = given.get("spares") or 0
     if not isinstance(spares, int) or spares < 0:
         raise ValueError(f"spares {spares!r}: expected a number of slots")
-    call = _call(fn, args, kwargs or {})
+    # The search path of this process does not exist on executors.
+    call = call_by_value("pyspark.cloudpickle", fn, args, kwargs or {}, [])
     warn_of_settings(context, counts, report)
     with FunctionServer(call, "") as server:
         environment = {**driver_variables(), **(env or {}), **server.environment(addresses(context))}
         flags = [*options.flags(given), *options.named(env or {})]
         run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, server)
     return server.results_by_rank()
-
-
-def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    from pyspark import cloudpickle
-
-    try:
-        pickled = cloudpickle.dumps((fn, tuple(args), dict(kwargs)))
-    except Exception as error:
-        name = getattr(fn, "__qualname__", fn)
-        raise TypeError(
-            f"{name} or its arguments cannot be pickled ({error}): make in the function what cannot travel, such as"
-            " connections, locks and the SparkContext"
-        ) from error
-    # The search path of this process does not exist on executors.
-    return Call([], None, pickled)
 
 
 def driver_variables() -> dict[str, str]:
