@@ -1,81 +1,47 @@
 """An authenticated request and response over TCP, with which workers fetch a function and return its result.
 
-``elasticrun.run`` listens. Each worker connects once to fetch the function, and once to return its result. Both
-sides hold a key that is derived from the secret of the job. The caller receives it from its driver, a worker from the
-agent of its host. Each frame proves the key before the receiver parses it::
+``elasticrun.run`` listens. Each worker connects once to fetch the function, and once to return its result. Both sides hold a
+key that is derived from the secret of the job. The caller receives it from its driver, a worker from the agent of its host.
 
-    client: 32 random bytes                 server: 32 random bytes
-    client: request frame                   server: answer frame
-
-    frame: 8 bytes length, 32 bytes proof of the length, the bytes, 32 bytes proof of the bytes
-
-A proof is an HMAC-SHA256 over the direction, both random values, and the proved bytes.
+A network or a caller that stands still for a while must not lose the result of a training. So a request may be repeated, and
+the server may get it more than once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
-import secrets
+import random
 import socket
-import struct
 import threading
+import time
 from collections.abc import Callable
+
+from ._rpc_channel import AuthenticationError, Channel
+from ._rpc_dial import dial
 
 __all__ = ["Server", "request"]
 
-_LENGTH = struct.Struct("<Q")
-_PROOF = 32
+#: Seconds for the other side to go on with a message, and for the key to arrive.
 _TIMEOUT = 60.0
-
-
-class _AuthenticationError(Exception):
-    """The other side does not hold the key."""
-
-
-class _Channel:
-    """One connection, after both sides have exchanged their random values."""
-
-    def __init__(self, stream: socket.socket, key: bytes, outward: bytes, inward: bytes) -> None:
-        local = secrets.token_bytes(_PROOF)
-        stream.sendall(local)
-        remote = _read(stream, _PROOF)
-        both = b"".join(sorted((local, remote)))
-        self._stream = stream
-        self._key = key
-        self._outward = outward + both
-        self._inward = inward + both
-
-    def send(self, body: bytes) -> None:
-        length = _LENGTH.pack(len(body))
-        self._stream.sendall(length + self._proof(self._outward, length))
-        self._stream.sendall(body)
-        self._stream.sendall(self._proof(self._outward, body))
-
-    def receive(self) -> bytes:
-        length = _read(self._stream, _LENGTH.size)
-        self._check(length)
-        body = _read(self._stream, _LENGTH.unpack(length)[0])
-        self._check(body)
-        return body
-
-    def _check(self, data: bytes) -> None:
-        if not hmac.compare_digest(_read(self._stream, _PROOF), self._proof(self._inward, data)):
-            raise _AuthenticationError("the other side does not hold the key")
-
-    def _proof(self, direction: bytes, data: bytes) -> bytes:
-        return hmac.new(self._key, direction + data, hashlib.sha256).digest()
+#: Seconds for a connection and the greeting.
+_DIAL_TIMEOUT = 10.0
+#: First and longest pause in seconds before a request is repeated. Each pause is twice the one before.
+_PAUSES = (0.1, 10.0)
 
 
 class Server:
-    """Answers requests with ``answer(request)`` on separate threads, from :meth:`unlock` until it is closed."""
+    """Answers requests with ``answer(request)`` on separate threads, from :meth:`unlock` until it is closed.
+
+    Args:
+        host: address to listen at. Empty: all addresses of this machine.
+        answer: gives the answer to a request. Equal requests may arrive more than once.
+    """
 
     def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
         self._key = b""
         self._unlocked = threading.Event()
         self._answer = answer
-        self._listener = socket.create_server((host, 0), backlog=1024)
+        self._listener = _listen(host)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="elasticrun-call", daemon=True).start()
 
@@ -102,40 +68,50 @@ class Server:
 
     def _serve(self, stream: socket.socket) -> None:
         # Clients without the key, and those that disconnect, are dropped silently.
-        with stream, contextlib.suppress(OSError, _AuthenticationError):
+        with stream, contextlib.suppress(OSError, AuthenticationError):
             stream.settimeout(_TIMEOUT)
             if not self._unlocked.wait(_TIMEOUT):
                 return
-            channel = _Channel(stream, self._key, b"server", b"client")
+            channel = Channel.accept(stream, self._key)
             channel.send(self._answer(channel.receive()))
 
 
-def request(addresses: list[str], port: int, key: bytes, body: bytes) -> bytes:
-    """Sends ``body`` to the first of ``addresses`` that answers with the key, and returns its answer.
+def _listen(host: str) -> socket.socket:
+    if not host and socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):
+            return socket.create_server(("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
+    return socket.create_server((host, 0), backlog=1024)
+
+
+def request(
+    addresses: list[str], port: int, key: bytes, body: bytes, patience: float = 0.0, timeout: float = _TIMEOUT
+) -> bytes:
+    """Sends ``body`` to the first of ``addresses`` that proves the key, and returns its answer.
+
+    Args:
+        addresses: addresses of the server.
+        port: its port.
+        key: the key that both sides hold.
+        body: the request.
+        patience: seconds for which it is repeated, with growing pauses, until an answer comes. 0: tries once.
+        timeout: seconds for the other side to go on with a message.
 
     Raises:
-        ConnectionError: no address does.
+        ConnectionError: no answer came.
     """
-    failures = []
-    for address in addresses:
+    deadline = time.monotonic() + patience
+    pause, longest = _PAUSES
+    while True:
         try:
-            with socket.create_connection((address, port), timeout=_TIMEOUT / 6) as stream:
-                stream.settimeout(_TIMEOUT)
-                channel = _Channel(stream, key, b"client", b"server")
+            with dial(addresses, port, key, min(timeout, _DIAL_TIMEOUT)) as channel:
+                channel.set_timeout(timeout)
                 channel.send(body)
                 return channel.receive()
-        except (OSError, _AuthenticationError) as error:
-            failures.append(f"{address}: {error}")
-    raise ConnectionError(
-        f"this worker cannot reach the process that called elasticrun.run() at port {port}: {'; '.join(failures)}"
-    )
-
-
-def _read(stream: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        part = stream.recv(min(count - len(data), 1 << 20))
-        if not part:
-            raise ConnectionError("the connection ended early")
-        data += part
-    return bytes(data)
+        except (OSError, AuthenticationError) as error:
+            if time.monotonic() + pause > deadline:
+                raise ConnectionError(
+                    f"this worker cannot reach the process that called elasticrun.run() at port {port}: {error}"
+                ) from error
+        # Many workers lose the caller at once and should not return at once.
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, longest)

@@ -20,7 +20,8 @@ class FunctionServer:
 
     def __init__(self, call: Call, address: str) -> None:
         self._call = call
-        self._results: list[Result] = []
+        # By round and rank, since a worker sends its result again if the answer is lost.
+        self._results: dict[tuple[int, int], Result] = {}
         self._server = Server(address, self._answer)
 
     def __enter__(self) -> FunctionServer:
@@ -43,13 +44,14 @@ class FunctionServer:
         Raises:
             ElasticrunError: a member returned no result.
         """
-        return in_order(self._results)
+        return in_order(list(self._results.values()))
 
     def _answer(self, request: bytes) -> bytes:
         # Only workers of this job hold the key, so the pickle is trusted.
         if not request:
             return pickle.dumps(self._call)
-        self._results.append(pickle.loads(request))
+        result: Result = pickle.loads(request)
+        self._results[result.round, result.rank] = result
         return b""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from . import _binary
 from . import _options as options
 from ._call_pickle import call_of_this_program
 from ._function_server import FunctionServer
+from ._local_addresses import addresses
 from .errors import from_exit_code
 
 __all__ = ["run"]
@@ -129,22 +129,6 @@ def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) ->
         return False
     names = [host.strip().rpartition(":")[0] or host.strip() for host in hosts]
     return all(name in ("localhost", "127.0.0.1") for name in names)
-
-
-def addresses() -> list[str]:
-    """Addresses of this machine that a worker may reach. Those that the host name resolves to come first."""
-    try:
-        named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
-    except OSError:
-        named = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Sends nothing: connecting a UDP socket only selects the route. The address is reserved for documentation.
-            probe.connect(("192.0.2.1", 9))
-            named.append(probe.getsockname()[0])
-        except OSError:
-            pass
-    return list(dict.fromkeys([*named, "127.0.0.1"]))
 
 
 def _wait(command: list[str], worker: list[str], env: dict[str, str], server: FunctionServer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pickle
 import signal
@@ -12,8 +14,8 @@ import threading
 import pytest
 
 import elasticrun
-from elasticrun import _authenticated_rpc, _function_server, _options, errors, launch
-from elasticrun._function_call import Result
+from elasticrun import _authenticated_rpc, _function_server, _local_addresses, _options, _rpc_dial, errors, launch
+from elasticrun._function_call import Call, Result
 
 
 def test_results_come_by_rank(start):
@@ -382,10 +384,135 @@ def test_who_does_not_hold_the_key_gets_no_answer():
             received = b""
             while part := stranger.recv(4096):
                 received += part
-            assert len(received) == 32
+            # The random value and the greeting, which every server sends.
+            assert len(received) == 64
     finally:
         server.close()
     assert asked == [b"request" * 100_000]
+
+
+@contextlib.contextmanager
+def _relay(target, cuts):
+    """A relay to ``target`` that closes its first connections before an answer goes through, ``cuts`` of them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def forward(source, sink):
+            with contextlib.suppress(OSError):
+                while part := source.recv(4096):
+                    sink.sendall(part)
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+        def serve():
+            for number in itertools.count():
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client, socket.create_connection(("127.0.0.1", target)) as server:
+                    asking = threading.Thread(target=forward, args=(client, server), daemon=True)
+                    asking.start()
+                    if number < cuts:
+                        # The greeting goes through and the request arrives, but no answer.
+                        client.sendall(server.recv(64, socket.MSG_WAITALL))
+                        server.recv(1)
+                        client.shutdown(socket.SHUT_RDWR)
+                    else:
+                        forward(server, client)
+                    asking.join()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_request_is_repeated_until_its_answer_comes():
+    asked = []
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
+    server.unlock(b"key")
+    try:
+        with _relay(server.port, cuts=2) as port:
+            assert _authenticated_rpc.request(["127.0.0.1"], port, b"key", b"result", patience=300) == b"answer"
+    finally:
+        server.close()
+    assert asked == [b"result"] * 3
+
+
+def test_a_request_waits_for_a_server_that_is_unlocked_late(monkeypatch):
+    """As that of a caller that stands still. Each try waits for a short time only."""
+    monkeypatch.setattr(_authenticated_rpc, "_DIAL_TIMEOUT", 0.05)
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    tries = []
+    real = _authenticated_rpc.dial
+
+    def dial(*arguments):
+        tries.append(arguments)
+        if len(tries) == 3:
+            server.unlock(b"key")
+            monkeypatch.setattr(_authenticated_rpc, "_DIAL_TIMEOUT", 60.0)
+        return real(*arguments)
+
+    monkeypatch.setattr(_authenticated_rpc, "dial", dial)
+    try:
+        assert _authenticated_rpc.request(["127.0.0.1"], server.port, b"key", b"x", patience=300) == b"answer"
+    finally:
+        server.close()
+    assert len(tries) >= 3
+
+
+def test_an_address_that_leads_to_a_stranger_delays_no_other():
+    """The stranger accepts and is silent, longer than this test may take."""
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    server.unlock(b"key")
+    try:
+        with socket.create_server(("127.0.0.2", server.port)):
+            for addresses in (["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]):
+                channel = _rpc_dial.dial(addresses, server.port, b"key", 100_000)
+                with channel:
+                    channel.send(b"x")
+                    assert channel.receive() == b"answer"
+    finally:
+        server.close()
+
+
+def test_each_address_has_its_reason():
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    server.unlock(b"other")
+    try:
+        with pytest.raises(ConnectionError, match="cannot reach the process that called") as failed:
+            _authenticated_rpc.request(["127.0.0.1", "127.0.0.3"], server.port, b"key", b"x")
+    finally:
+        server.close()
+    assert "127.0.0.1: the other side does not hold the key" in str(failed.value)
+    assert "127.0.0.3: Connection refused" in str(failed.value) or "127.0.0.3: [Errno 111]" in str(failed.value)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_server_of_all_addresses_has_those_of_ipv6():
+    server = _authenticated_rpc.Server("", lambda request: b"answer")
+    server.unlock(b"key")
+    try:
+        for address in ("127.0.0.1", "::1"):
+            assert _authenticated_rpc.request([address], server.port, b"key", b"x") == b"answer"
+    finally:
+        server.close()
+
+
+def test_loopback_is_the_last_address():
+    found = _local_addresses.addresses()
+    assert found[-1].startswith("127.") or found[-1] == "::1"
+    assert len(found) == len(set(found))
+
+
+def test_a_result_that_comes_twice_counts_once():
+    with _function_server.FunctionServer(Call([], None, b""), "127.0.0.1") as server:
+        for value in ("first", "again"):
+            server._answer(pickle.dumps(Result(3, 0, 1, pickle.dumps(value))))
+        assert server.results_by_rank() == ["again"]
 
 
 def test_a_job_that_brings_nothing_is_an_error():

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _binary, launch
+from .. import _binary, _local_addresses
 from .._function_server import FunctionServer
 from ..errors import ElasticrunError, from_exit_code
 from .binary_distribution import distribute
@@ -91,7 +91,7 @@ def run_job(
 def addresses(context: SparkContext) -> list[str]:
     """Addresses of this machine that an executor may reach. The one that Spark uses comes first."""
     host = context.getConf().get("spark.driver.host")
-    return list(dict.fromkeys([*([host] if host else []), *launch.addresses()]))
+    return list(dict.fromkeys([*([host] if host else []), *_local_addresses.addresses()]))
 
 
 def report(line: str) -> None:
