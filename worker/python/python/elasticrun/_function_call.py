@@ -13,7 +13,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VARIABLE", "Address", "Call", "Result", "pickled"]
+__all__ = ["VARIABLE", "Address", "Call", "Failure", "Result", "pickled"]
 
 #: The environment variable with the :class:`Address`. Workers do not inherit variables with the prefix ELASTICRUN_.
 VARIABLE = "_ELASTICRUN_CALL"
@@ -62,6 +62,23 @@ class Result:
     rank: int
     size: int
     value: bytes
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The exception of the function, with round and rank of the worker that raised it.
+
+    Attributes:
+        round: its round. 0: it had joined none.
+        rank: its rank.
+        traceback: its traceback, as text.
+        error: its pickle. None: it cannot be pickled.
+    """
+
+    round: int
+    rank: int
+    traceback: str
+    error: bytes | None
 
 
 def pickled(value: object, by_value: str | None) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 from ._authenticated_rpc import Server
-from ._function_call import VARIABLE, Address, Call, Result
-from .errors import ElasticrunError
+from ._function_call import VARIABLE, Address, Call
+from ._function_outcomes import Outcomes
+from .errors import JobError
 
 __all__ = ["FunctionServer"]
 
@@ -15,20 +17,23 @@ __all__ = ["FunctionServer"]
 class FunctionServer:
     """Serves ``call`` while the job runs, at ``address`` of this machine (empty: all), and stores the results.
 
-    Use it as a context manager. Workers need the variable of :meth:`environment`. Requests wait until :meth:`unlock`.
+    Use it as a context manager, which adds to a :class:`JobError` what the workers have sent. Workers need the variable of
+    :meth:`environment`. Requests wait until :meth:`unlock`.
     """
 
     def __init__(self, call: Call, address: str) -> None:
         self._call = call
-        # By round and rank, since a worker sends its result again if the answer is lost.
-        self._results: dict[tuple[int, int], Result] = {}
+        self._outcomes = Outcomes()
+        self._lock = threading.Lock()
         self._server = Server(address, self._answer)
 
     def __enter__(self) -> FunctionServer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._server.close()
+        if isinstance(error, JobError):
+            self._outcomes.explain(error)
 
     def environment(self, addresses: list[str]) -> dict[str, str]:
         """The environment variable with which workers find this server at one of ``addresses``."""
@@ -42,33 +47,15 @@ class FunctionServer:
         """The return values of the members of the last round, by rank.
 
         Raises:
-            ElasticrunError: a member returned no result.
+            MissingResultsError: a member returned no result, or one that cannot be read here.
         """
-        return in_order(list(self._results.values()))
+        return self._outcomes.by_rank()
 
     def _answer(self, request: bytes) -> bytes:
         # Only workers of this job hold the key, so the pickle is trusted.
         if not request:
             return pickle.dumps(self._call)
-        result: Result = pickle.loads(request)
-        self._results[result.round, result.rank] = result
+        message = pickle.loads(request)
+        with self._lock:
+            self._outcomes.add(message)
         return b""
-
-
-def in_order(results: list[Result]) -> list[Any]:
-    """The return values of the members of the newest round among ``results``, by rank.
-
-    A process may have joined no round, because a script that it started has joined one instead. Then only its rank at the
-    start is known, and the number of expected results is not. Such results are sorted by that rank.
-    """
-    newest = max((result.round for result in results), default=0)
-    if results and newest == 0:
-        return [pickle.loads(result.value) for result in sorted(results, key=lambda result: result.rank)]
-    by_rank = {result.rank: result for result in results if result.round == newest}
-    size = next(iter(by_rank.values())).size if by_rank else 0
-    missing = [rank for rank in range(size) if rank not in by_rank]
-    if missing or not by_rank:
-        raise ElasticrunError(
-            f"the job succeeded, but no result came from rank(s) {missing or 'at all'}: did a worker end by itself?"
-        )
-    return [pickle.loads(by_rank[rank].value) for rank in range(size)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
+import traceback
 from dataclasses import dataclass
 
 from . import _authenticated_rpc, _native, lifecycle
-from ._function_call import VARIABLE, Address, Call, Result, pickled
+from ._function_call import VARIABLE, Address, Call, Failure, Result, pickled
+from .errors import Interrupted, Stopped
 
 __all__ = ["main"]
 
@@ -16,12 +19,27 @@ __all__ = ["main"]
 #: result, behind which stands a whole training.
 _FETCH_PATIENCE = 60.0
 _RESULT_PATIENCE = 600.0
+#: Seconds for the caller to take an exception, which delays the end of the round.
+_FAILURE_TIMEOUT = 5.0
 
 
 def main() -> None:
     """Fetches one call, makes it and returns its result."""
     caller = _Caller(Address.decode(os.environ.pop(VARIABLE)), _native.call_key())
     call: Call = pickle.loads(caller.request(b"", _FETCH_PATIENCE))
+    owner = os.getpid()
+    try:
+        result = _returned(call)
+    except Exception as error:
+        if os.getpid() == owner:
+            caller.report(error, call.by_value)
+        raise
+    round, rank, size = _membership()
+    caller.request(pickle.dumps(Result(round, rank, size, result)), _RESULT_PATIENCE)
+
+
+def _returned(call: Call) -> bytes:
+    """Makes a call. Returns the pickled return value."""
     sys.path += [entry for entry in call.path if entry not in sys.path]
     if call.prepare is not None:
         from multiprocessing import spawn
@@ -30,12 +48,10 @@ def main() -> None:
     function, args, kwargs = pickle.loads(call.call)
     value = function(*args, **kwargs)
     try:
-        result = pickled(value, call.by_value)
+        return pickled(value, call.by_value)
     except Exception as error:
         name = getattr(function, "__qualname__", function)
-        sys.exit(f"elasticrun.run: what {name} returned cannot be pickled: {error}")
-    round, rank, size = _membership()
-    caller.request(pickle.dumps(Result(round, rank, size, result)), _RESULT_PATIENCE)
+        raise TypeError(f"elasticrun.run: what {name} returned cannot be pickled: {error}") from error
 
 
 def _membership() -> tuple[int, int, int]:
@@ -59,3 +75,19 @@ class _Caller:
             ConnectionError: the caller is out of reach.
         """
         return _authenticated_rpc.request(self.address.hosts, self.address.port, self.key, message, patience)
+
+    def report(self, error: Exception, by_value: str | None) -> None:
+        """Sends an exception of the function, unless its cause is in another worker or in the job. Tries once."""
+        if isinstance(error, (Interrupted, Stopped)):
+            return
+        try:
+            data = pickled(error, by_value)
+        except Exception:  # Of the user's class, so of any type
+            data = None
+        text = "".join(traceback.format_exception(error))
+        round, rank, _ = _membership()
+        message = pickle.dumps(Failure(round, rank, text, data))
+        # Survivors learn of the failure only after this.
+        with contextlib.suppress(ConnectionError):
+            hosts, port = self.address.hosts, self.address.port
+            _authenticated_rpc.request(hosts, port, self.key, message, timeout=_FAILURE_TIMEOUT)

@@ -5,10 +5,12 @@ with the next one: let it propagate out of the training function. :class:`Stoppe
 others are mistakes or losses that a new round does not repair.
 
 :func:`elasticrun.run`, which starts a job and waits for it, raises a subclass of :class:`JobError` for each documented exit
-code of ``elasticrun``.
+code of ``elasticrun``, or :class:`MissingResultsError`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 __all__ = [
     "AgentLost",
@@ -23,6 +25,7 @@ __all__ = [
     "JobError",
     "JobStoppedError",
     "MaxResetLimitExceededError",
+    "MissingResultsError",
     "NotInitialized",
     "Removed",
     "StateError",
@@ -33,6 +36,7 @@ __all__ = [
     "TooFewWorkersError",
     "UsageError",
     "WorkerFailedError",
+    "WorkerTraceback",
     "WorkersFailed",
 ]
 
@@ -106,21 +110,48 @@ class DataError(ElasticrunError):
     """Rows cannot be read, or their audit cannot be written. The message names file, row group and column."""
 
 
+class WorkerTraceback(ElasticrunError):
+    """The traceback of an exception in a worker, as text. The exception itself cannot bring it along."""
+
+
+class MissingResultsError(ElasticrunError):
+    """A job succeeded, but not every member of its last round returned a result that can be read here.
+
+    Attributes:
+        results: the return values that can be read, by rank.
+    """
+
+    results: dict[int, Any]
+
+    def __init__(self, message: str, results: dict[int, Any]) -> None:
+        super().__init__(message)
+        self.results = results
+
+    def __reduce__(self) -> tuple[type[MissingResultsError], tuple[str, dict[int, Any]]]:
+        return type(self), (str(self), self.results)
+
+
 class JobError(ElasticrunError):
     """A job did not succeed.
 
+    Its ``__cause__`` is the exception of the first worker that failed in the newest round, if one arrived. The cause of that one
+    is a :class:`WorkerTraceback`.
+
     Attributes:
         exit_code: the exit code of ``elasticrun``; -N if signal N ended it.
+        results: the return values that arrived from members of the newest round, by rank.
     """
 
     exit_code: int
+    results: dict[int, Any]
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.results = {}
 
-    def __reduce__(self) -> tuple[type[JobError], tuple[str, int]]:
-        return type(self), (str(self), self.exit_code)
+    def __reduce__(self) -> tuple[type[JobError], tuple[str, int], dict[str, Any]]:
+        return type(self), (str(self), self.exit_code), {"results": self.results}
 
 
 class WorkerFailedError(JobError):

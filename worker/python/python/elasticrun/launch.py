@@ -85,7 +85,9 @@ def run(
     Raises:
         TypeError: the call cannot be pickled, or ``fn`` is no function.
         ValueError: ``spark`` is given. Use :func:`elasticrun.spark.run`.
-        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
+        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`. It has the results that came, and
+            the exception of a worker as its cause.
+        MissingResultsError: the job succeeded, but a worker returned no result.
     """
     called = func if fn is None else fn
     if called is None or (fn is not None and func is not None):
@@ -175,7 +177,8 @@ def _unlock(key_pipe: int, server: FunctionServer) -> None:
 
 
 def _forward(source: IO[bytes], last: deque[bytes]) -> None:
-    for line in source:
-        last.append(line)
-        sys.stderr.write(line.decode(errors="replace"))
-        sys.stderr.flush()
+    with source:
+        for line in source:
+            last.append(line)
+            sys.stderr.write(line.decode(errors="replace"))
+            sys.stderr.flush()

@@ -14,8 +14,17 @@ import threading
 import pytest
 
 import elasticrun
-from elasticrun import _authenticated_rpc, _function_server, _local_addresses, _options, _rpc_dial, errors, launch
-from elasticrun._function_call import Call, Result
+from elasticrun import (
+    _authenticated_rpc,
+    _function_outcomes,
+    _function_server,
+    _local_addresses,
+    _options,
+    _rpc_dial,
+    errors,
+    launch,
+)
+from elasticrun._function_call import Call, Failure, Result
 
 
 def test_results_come_by_rank(start):
@@ -174,6 +183,117 @@ def test_a_function_of_the_main_module_runs_another(start):
             print("INNER", elasticrun.run(outer))
     """)
     assert "INNER [[7]]" in text
+
+
+def test_the_exception_of_a_worker_is_the_cause(start):
+    text = start.alone("""
+        import elasticrun
+
+        class Lost(Exception):
+            def __init__(self, *, where):
+                super().__init__(where)
+                self.where = where
+
+            def __reduce__(self):
+                return _lost, (self.where,)
+
+        class Stubborn(Exception):
+            def __init__(self, first, second):
+                super().__init__("stubborn")
+
+        def _lost(where): return Lost(where=where)
+        def loses(): raise Lost(where="here")
+        def is_stubborn(): raise Stubborn(1, 2)
+
+        for fn in (loses, is_stubborn):
+            try:
+                elasticrun.run(fn)
+            except elasticrun.errors.WorkerFailedError as error:
+                print("CAUSE", repr(error.__cause__), isinstance(error.__cause__, Lost), error.results)
+                text = error.__cause__.__cause__ or error.__cause__
+                assert isinstance(text, elasticrun.errors.WorkerTraceback)
+                print("TEXT", str(text).replace(chr(10), " "))
+    """)
+    causes = [line for line in text.splitlines() if line.startswith("CAUSE")]
+    texts = [line for line in text.splitlines() if line.startswith("TEXT")]
+    assert causes[0] == "CAUSE Lost('here') True {}"
+    # Its pickle cannot be read, because its class wants other arguments.
+    assert causes[1].startswith("CAUSE WorkerTraceback(")
+    assert "rank 0 of round 0:" in texts[0] and "in loses" in texts[0]
+    assert "in is_stubborn" in texts[1] and "Stubborn: stubborn" in texts[1]
+
+
+def test_results_that_came_before_the_failure_are_there(start):
+    start.script(
+        """
+        import pathlib, time
+        import elasticrun as e
+
+        def work(folder):
+            e.init()
+            e.barrier()
+            if e.rank() == 0:
+                return "from 0"
+            while not pathlib.Path(folder, "came").exists():
+                time.sleep(0.01)
+            raise KeyError("mine")
+        """,
+        "work.py",
+    )
+    text = start.alone("""
+        import pathlib, elasticrun, work
+        from elasticrun import _function_outcomes
+        folder = pathlib.Path(__file__).parent
+        add = _function_outcomes.Outcomes.add
+
+        def adds(self, message):
+            add(self, message)
+            (folder / "came").touch()
+
+        _function_outcomes.Outcomes.add = adds
+        try:
+            elasticrun.run(work.work, (str(folder),), np=2)
+        except elasticrun.errors.WorkerFailedError as error:
+            print("RAISED", error.results, repr(error.__cause__))
+    """)
+    assert "RAISED {0: 'from 0'} KeyError('mine')" in text
+
+
+def test_the_first_exception_of_the_newest_round_counts():
+    outcomes = _function_outcomes.Outcomes()
+    for round, name in ((1, "old"), (2, "first"), (2, "second"), (0, "newcomer")):
+        outcomes.add(Failure(round, 0, "Traceback", pickle.dumps(KeyError(name))))
+    outcomes.add(Result(2, 1, 2, pickle.dumps("value")))
+    outcomes.add(Result(1, 0, 2, pickle.dumps("of the round before")))
+    failed = errors.WorkerFailedError("why", 1)
+    outcomes.explain(failed)
+    assert repr(failed.__cause__) == "KeyError('first')"
+    assert str(failed.__cause__.__cause__) == "rank 0 of round 2:\nTraceback"
+    assert failed.results == {1: "value"}
+    assert pickle.loads(pickle.dumps(failed)).results == {1: "value"}
+    stopped = errors.JobStoppedError("by the user", 130)
+    outcomes.explain(stopped)
+    assert stopped.__cause__ is None
+
+
+def test_a_result_that_the_caller_cannot_read_is_named():
+    results = [Result(1, 0, 2, pickle.dumps("value")), Result(1, 1, 2, b"cnowhere\nmissing\n.")]
+    with pytest.raises(errors.MissingResultsError, match=r"result of rank 1 cannot be read here \(No module") as failed:
+        _function_outcomes.in_order(results)
+    assert failed.value.results == {0: "value"}
+    assert pickle.loads(pickle.dumps(failed.value)).results == {0: "value"}
+
+
+def test_the_job_leaves_no_pipe_open(start):
+    script = start.script("""
+        import elasticrun
+        def work(): return 1
+        if __name__ == "__main__":
+            print("RESULTS", elasticrun.run(work))
+    """)
+    text = start.command(sys.executable, "-X", "dev", str(script)).succeed()
+    assert "RESULTS [1]" in text
+    assert "ResourceWarning" not in text
 
 
 def test_horovods_names_of_the_settings(start):
@@ -517,18 +637,18 @@ def test_a_result_that_comes_twice_counts_once():
 
 def test_a_job_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match="no result came from rank"):
-        _function_server.in_order([])
+        _function_outcomes.in_order([])
 
 
 def test_results_of_processes_that_joined_no_round_come_in_the_order_of_their_first_ranks():
     """As when a worker starts a script, which joins in its place: two of four were left, one of them later than the other."""
     results = [Result(0, rank, 4, pickle.dumps(f"from {rank}")) for rank in (3, 1)]
-    assert _function_server.in_order(results) == ["from 1", "from 3"]
+    assert _function_outcomes.in_order(results) == ["from 1", "from 3"]
 
 
 def test_a_member_of_the_last_round_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match=r"rank\(s\) \[1\]"):
-        _function_server.in_order([Result(2, 0, 2, pickle.dumps(None))])
+        _function_outcomes.in_order([Result(2, 0, 2, pickle.dumps(None))])
 
 
 def test_ctrl_c_ends_the_job(start):

@@ -89,8 +89,9 @@ def test_a_result_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkCont
 
 
 def test_an_exception_of_a_worker_is_quoted(bench: Bench, spark: SparkContext):
-    with pytest.raises(WorkerFailedError, match="KeyError: 'mine'"):
+    with pytest.raises(WorkerFailedError, match="KeyError: 'mine'") as failed:
         bench.run(spark, num_proc=2, fn=training.fails).results()
+    assert repr(failed.value.__cause__) == "KeyError('mine')"
 
 
 def test_two_jobs_in_one_context(bench: Bench, spark: SparkContext):

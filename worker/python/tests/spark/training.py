@@ -117,6 +117,11 @@ def returns_a_lock(folder: str) -> object:
     return threading.Lock()
 
 
+def closes_over(folder: str) -> Callable[[], str]:
+    """What no pickle by reference holds."""
+    return lambda: folder
+
+
 def fails(folder: str) -> None:
     """Fails on each rank."""
     raise KeyError("mine")

@@ -76,7 +76,9 @@ def run(
         ElasticrunError: there is no active ``SparkContext``.
         ValueError: the numbers of workers contradict each other, or an option is a source of hosts.
         TypeError: the call cannot be pickled, or ``fn`` is no function.
-        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
+        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`. It has the results that came, and
+            the exception of a worker as its cause.
+        MissingResultsError: the job succeeded, but a worker returned no result.
     """
     context = active(spark_context)
     counts = Counts.from_settings(setting(context), context.defaultParallelism, num_proc, min_num_proc, max_num_proc)
