@@ -21,6 +21,18 @@ def test_results_come_by_rank(bench: Bench, spark: SparkContext):
     assert {(end.size, end.step) for end in ends} == {(3, 3)}
 
 
+def test_results_come_back_by_value(bench: Bench, spark: SparkContext):
+    class Answer:
+        pass
+
+    def answers(folder: str) -> Answer:
+        return Answer()
+
+    assert [type(result) for result in bench.run(spark, num_proc=2, fn=answers).results()] == [Answer, Answer]
+    (result,) = bench.run(spark, num_proc=1, fn=training.closes_over).results()
+    assert result() == str(bench.folder)
+
+
 def test_workers_of_one_machine_have_local_ranks(bench: Bench, spark: SparkContext):
     ends = bench.run(spark, num_proc=6, kwargs={"last": 3}).results()
     assert {end.local_size for end in ends} == {2}
