@@ -30,6 +30,7 @@ def dial(addresses: Iterable[str], port: int, key: bytes, timeout: float) -> Cha
     deadline = time.monotonic() + timeout
     failures: list[str] = []
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as cleanup:
+        attempt: _Attempt
         for attempt in _attempts(addresses, port, key, failures):
             cleanup.callback(attempt.close)
             selector.register(attempt.socket, selectors.EVENT_WRITE, attempt)
