@@ -67,6 +67,11 @@ pub mod store;
 pub mod worker;
 mod world;
 
+/// The examples of the guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust.md")]
+mod guide {}
+
 pub use call_key::call_key;
 pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
 pub use elasticrun_core::worker::{Hooks, SetupStep};

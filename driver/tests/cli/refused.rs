@@ -351,6 +351,7 @@ fn every_code_has_its_section() {
         elasticrun::exit::RESET_LIMIT,
         elasticrun::exit::DISCOVERY_FAILED,
         elasticrun::exit::STATE_LOST,
+        elasticrun::exit::TASK_ABANDONED,
     ] {
         assert!(
             page.contains(&format!("## Exit code {code}:")),
