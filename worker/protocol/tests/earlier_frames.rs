@@ -1,21 +1,33 @@
 //! Frames that earlier releases wrote are still read, and no word of them is dropped.
 //!
 //! `earlier/COMMIT.jsonl` was recorded between a driver and three agents of that commit, through a first round, a killed
-//! worker, new workers, a drain and the end. It has one frame of each form. Add a file when the wire changes; change none.
+//! worker, new workers, a drain and the end. It has one frame of each form. `earlier/COMMIT-store.jsonl` has the messages
+//! of the store and of the fetch of a commit, written by the types of that commit. Add a file when the wire changes; change
+//! none.
 
 #![allow(clippy::unwrap_used)]
 
 use elasticrun_protocol::{
     FromAgent, ToAgent,
     auth::{Challenge, Hello, Proof, Verdict},
-    control::{Output, OutputOf, Register},
+    control::{MemoryAnswer, MemoryRequest, Output, OutputOf, Register},
+    store::{FromHost, StoreOf, ToHost},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 #[test]
 fn frames_of_853f9b3_are_read() {
-    let frames = include_str!("earlier/853f9b3.jsonl");
+    assert_eq!(read_all(include_str!("earlier/853f9b3.jsonl")), 37);
+}
+
+#[test]
+fn messages_of_the_store_of_853f9b3_are_read() {
+    assert_eq!(read_all(include_str!("earlier/853f9b3-store.jsonl")), 37);
+}
+
+/// Reads each message of a file. Returns how many there are.
+fn read_all(frames: &str) -> usize {
     let mut count = 0;
     for line in frames.lines() {
         let frame: Map<String, Value> = serde_json::from_str(line).unwrap();
@@ -30,12 +42,17 @@ fn frames_of_853f9b3_are_read() {
                 "ToAgent" => read::<ToAgent>(&wire),
                 "OutputOf" => read::<OutputOf>(&wire),
                 "Output" => read::<Output>(&wire),
+                "StoreOf" => read::<StoreOf>(&wire),
+                "FromHost" => read::<FromHost>(&wire),
+                "ToHost" => read::<ToHost>(&wire),
+                "MemoryRequest" => read::<MemoryRequest>(&wire),
+                "MemoryAnswer" => read::<MemoryAnswer>(&wire),
                 _ => panic!("{kind} is no message"),
             }
             count += 1;
         }
     }
-    assert_eq!(count, 37);
+    count
 }
 
 /// Reads a message, and checks that it holds all that the frame says.
