@@ -79,6 +79,11 @@ pub enum Error {
     /// A collective was called wrongly, here or on another worker.
     #[error(transparent)]
     Collective(elasticrun_collectives::Error),
+    /// The members do not begin the round with the same call.
+    #[error(
+        "the workers do not start a round alike: run one script with one release of elasticrun on all hosts"
+    )]
+    StartMismatch(#[source] elasticrun_collectives::Error),
     /// The bytes of the base arrived damaged.
     #[error(
         "the state of commit {id} came damaged from {from}: the worker ends and a new one takes its place"

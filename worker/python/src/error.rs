@@ -27,7 +27,9 @@ pub(crate) fn from_worker(py: Python<'_>, error: &Error) -> PyErr {
         Error::Removed => "Removed",
         Error::Stopped { .. } => "Stopped",
         Error::AgentLost { .. } => "AgentLost",
-        Error::Collective(GroupError::Mismatch { .. }) => "CollectiveMismatch",
+        Error::Collective(GroupError::Mismatch { .. }) | Error::StartMismatch(_) => {
+            "CollectiveMismatch"
+        }
         Error::Store(Refused::TimedOut { .. }) => "StoreTimeout",
         Error::Store(_) => "StoreError",
         Error::Forked => "ForkedError",

@@ -1,7 +1,7 @@
 //! Brings all members to the same state: executes the actions of [`elasticrun_core::worker`] until
 //! the round begins.
 
-use elasticrun_collectives::Group;
+use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_core::worker::{Action, Fingerprint, Machine, Offer, Outcome, SyncError};
 use elasticrun_protocol::CommitId;
 use elasticrun_shm::commit::CommitWrite;
@@ -131,7 +131,7 @@ impl<S: State + ?Sized> Sync<'_, S> {
         };
         let mut all = vec![0; Offer::WORDS * self.group.topology().size as usize];
         let exchanged = self.group.allgather(&local.to_words(), &mut all);
-        exchanged.map_err(|error| record_error(&self.agent.inbox, error))?;
+        exchanged.map_err(|error| not_alike(record_error(&self.agent.inbox, error)))?;
         let (words, _) = all.as_chunks();
         Ok(Outcome::Exchanged(
             words.iter().map(Offer::from_words).collect(),
@@ -173,6 +173,14 @@ impl<S: State + ?Sized> Sync<'_, S> {
         self.agent
             .memory
             .write(id, |write| receive_parts(write, announced, id, broadcast))
+    }
+}
+
+/// The script has made no call of its own in this round, so it is not to blame alone. Releases may differ in this exchange.
+fn not_alike(error: Error) -> Error {
+    match error {
+        Error::Collective(error @ GroupError::Mismatch { .. }) => Error::StartMismatch(error),
+        other => other,
     }
 }
 

@@ -252,6 +252,24 @@ def test_a_mismatch_ends_the_job(start):
     assert "CollectiveMismatch: allreduce of 'loss' (float64[" in text
 
 
+def test_workers_that_start_a_round_differently_are_told_so(start):
+    told = ranks(
+        start,
+        2,
+        """
+        try:
+            if rank == 0:
+                e.elastic.run(lambda state: None)(e.ArrayState(step=0))
+            else:
+                e.allreduce(np.zeros(2), name='loss')
+        except e.errors.CollectiveMismatch as error:
+            print("TOLD", error)
+        """,
+    )
+    assert "[0]<stdout>:TOLD the workers do not start a round alike: run one script with one release of" in told
+    assert "[1]<stdout>:TOLD allreduce of 'loss'" in told
+
+
 def test_a_collective_that_some_ranks_do_not_call_names_them(start):
     text = start.job(
         "-np 3",
