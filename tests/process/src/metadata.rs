@@ -33,6 +33,8 @@ pub enum Says {
 #[derive(Debug, Default)]
 struct State {
     says: Says,
+    /// The path that fails with status 500.
+    broken: Option<&'static str>,
     /// Grows with every change: the ETag of Compute Engine.
     version: u64,
     approved: Vec<String>,
@@ -82,6 +84,11 @@ impl Metadata {
             state.says = says;
             state.version += 1;
         });
+    }
+
+    /// Answers a path below `/latest/` with status 500 from now on.
+    pub fn break_path(&self, path: &'static str) {
+        self.change(|state| state.broken = Some(path));
     }
 
     /// Ids of the approved events of Azure.
@@ -141,9 +148,9 @@ impl Metadata {
     }
 
     fn answer(&self, request: &Request) -> (u16, String, Option<u64>) {
-        let says = self.change(|state| {
+        let (says, broken) = self.change(|state| {
             state.requests += 1;
-            state.says.clone()
+            (state.says.clone(), state.broken)
         });
         let (path, query) = request
             .target
@@ -179,6 +186,7 @@ impl Metadata {
                 return (401, String::new(), None);
             }
             return match rest {
+                _ if broken == Some(rest) => (500, String::new(), None),
                 "meta-data/spot/instance-action" => {
                     let time = in_two_minutes();
                     let text = format!("{{\"action\": \"terminate\", \"time\": \"{time}\"}}");

@@ -25,18 +25,43 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const TOKEN_SECONDS: &str = "21600";
 const TOKEN_AGE: Duration = Duration::from_secs(18_000);
 
-/// Polls the service until the receiver is gone.
+/// Reads the text of a path that exists.
+type Read = fn(&str, Timestamp) -> Option<Notice>;
+
+/// Where notices are, how they are read, and the name of a path that fails.
+const PATHS: [(&str, Read, &str); 3] = [
+    (
+        "/latest/meta-data/spot/instance-action",
+        interruption,
+        "spot/instance-action of EC2's metadata service",
+    ),
+    (
+        "/latest/meta-data/autoscaling/target-lifecycle-state",
+        lifecycle,
+        "autoscaling/target-lifecycle-state of EC2's metadata service",
+    ),
+    (
+        "/latest/meta-data/events/recommendations/rebalance",
+        rebalance,
+        "events/recommendations/rebalance of EC2's metadata service",
+    ),
+];
+
+/// Polls the service until the receiver is gone. A path that fails hides no notice of another one.
 pub(crate) async fn watch(base: Uri, sender: Sender) {
     let mut source = Ec2 {
         service: Service::new(&base),
         token: None,
     };
     let mut reachable = Reachability::new("EC2's metadata service");
+    let mut paths = PATHS.map(|(path, read, name)| (path, read, Reachability::new(name)));
     let mut reported = Vec::new();
     while !sender.is_closed() {
-        if let Some(notices) = reachable.record(source.poll().await) {
-            for notice in notices {
-                if !reported.contains(&notice.kind) {
+        if reachable.record(source.token().await).is_some() {
+            for (path, read, reachable) in &mut paths {
+                let text = reachable.record(source.get(path).await).flatten();
+                let notice = text.and_then(|text| read(&text, Timestamp::now()));
+                if let Some(notice) = notice.filter(|notice| !reported.contains(&notice.kind)) {
                     reported.push(notice.kind);
                     sender.send(notice).await;
                 }
@@ -58,29 +83,7 @@ struct InstanceAction {
 }
 
 impl Ec2 {
-    /// Reads all paths and returns the notices that hold now.
-    async fn poll(&mut self) -> Result<Vec<Notice>, Error> {
-        let mut notices = Vec::new();
-        if let Some(text) = self.get("/latest/meta-data/spot/instance-action").await? {
-            notices.extend(interruption(&text, Timestamp::now()));
-        }
-        if let Some(text) = self
-            .get("/latest/meta-data/autoscaling/target-lifecycle-state")
-            .await?
-        {
-            notices.extend(lifecycle(&text));
-        }
-        if self
-            .get("/latest/meta-data/events/recommendations/rebalance")
-            .await?
-            .is_some()
-        {
-            let kind = NoticeKind::RebalanceRecommendation;
-            notices.push(Notice { kind, within: None });
-        }
-        Ok(notices)
-    }
-
+    /// Reads a path. Returns `None` if it does not exist, which is usual.
     async fn get(&mut self, path: &str) -> Result<Option<String>, Error> {
         let token = self.token().await?;
         let headers = [("x-aws-ec2-metadata-token", token.as_str())];
@@ -132,13 +135,19 @@ fn interruption(text: &str, now: Timestamp) -> Option<Notice> {
 }
 
 /// Reads a target state: `InService`, `Terminated`, `Standby`, `Detached` or `Warmed:...`.
-fn lifecycle(text: &str) -> Option<Notice> {
+fn lifecycle(text: &str, _: Timestamp) -> Option<Notice> {
     let target = text.trim();
     let leaves = matches!(target, "Terminated" | "Standby") || target.starts_with("Warmed:");
     leaves.then_some(Notice {
         kind: NoticeKind::TargetLifecycleState,
         within: None,
     })
+}
+
+/// The path exists only while EC2 recommends to replace the instance.
+fn rebalance(_: &str, _: Timestamp) -> Option<Notice> {
+    let kind = NoticeKind::RebalanceRecommendation;
+    Some(Notice { kind, within: None })
 }
 
 #[cfg(test)]
@@ -163,6 +172,7 @@ mod tests {
 
     #[test]
     fn target_states_that_end_the_instance_are_notices() {
+        let lifecycle = |target| lifecycle(target, Timestamp::UNIX_EPOCH);
         assert!(lifecycle("InService").is_none());
         assert!(
             lifecycle("Detached").is_none(),

@@ -180,6 +180,19 @@ fn a_thousand_notices_cost_no_step() {
 }
 
 #[test]
+fn a_path_of_the_metadata_that_fails_hides_no_notice_of_another() {
+    let (mut job, mut fleet) = Fleet::start(2, 2);
+    let metadata = &fleet.hosts[1].metadata;
+    metadata.break_path("meta-data/spot/instance-action");
+    metadata.say(Says::TargetTerminated);
+    fleet.left(1);
+    fleet.hosts[1].metadata.say(Says::Nothing);
+    fleet.join(1);
+    all_train(&mut job, 2);
+    fleet.end(job);
+}
+
+#[test]
 fn a_risk_moves_nobody() {
     let (mut job, mut fleet) = Fleet::start(2, 2);
     fleet.hosts[1].metadata.say(Says::RebalanceRecommendation);
