@@ -20,16 +20,30 @@ pub(crate) enum Location {
 }
 
 impl Group {
-    /// Parses `PROJECT/ZONE/NAME` or `PROJECT/REGION/NAME`. The name of a zone is that of its region and a letter.
+    /// Parses `PROJECT/ZONE/NAME` or `PROJECT/REGION/NAME`, or the URL that Google Cloud gives a group, whose path ends
+    /// with `projects/PROJECT/zones/ZONE/instanceGroupManagers/NAME`. The name of a zone is that of its region and a
+    /// letter.
     pub(crate) fn read(text: &str) -> Result<Self, PluginError> {
         let bad = || {
             PluginError::bad_config(format!(
                 "group: {text:?} is not PROJECT/ZONE/NAME or PROJECT/REGION/NAME, such as lab/europe-west4-a/gpus"
             ))
         };
-        let parts: Vec<_> = text.split('/').collect();
-        let [project, location, name] = parts[..] else {
-            return Err(bad());
+        let path = match text.split_once("/projects/") {
+            Some((_, path)) => path,
+            None => text.strip_prefix("projects/").unwrap_or(text),
+        };
+        let parts: Vec<_> = path.split('/').collect();
+        let (project, location, name) = match parts[..] {
+            [project, location, name]
+            | [
+                project,
+                "zones" | "regions",
+                location,
+                "instanceGroupManagers" | "instanceGroups",
+                name,
+            ] => (project, location, name),
+            _ => return Err(bad()),
         };
         // A project may belong to a domain: example.com:lab.
         let is_word = |word: &str, more: &str| {
@@ -102,6 +116,10 @@ mod tests {
             path("example.com:lab/europe-west4/gpus"),
             "projects/example.com:lab/regions/europe-west4/instanceGroupManagers/gpus"
         );
+        let whole = "projects/lab/zones/europe-west4-a/instanceGroupManagers/gpus";
+        assert_eq!(path(whole), whole);
+        let url = format!("https://www.googleapis.com/compute/v1/{whole}");
+        assert_eq!(path(&url), whole);
     }
 
     #[test]
