@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import newcomers
 
@@ -197,15 +199,21 @@ print("COUNTED", train(state))
     assert "WorkersFailed again" not in text
 
 
-def test_an_interrupt_that_is_caught_is_warned_of_once(start):
+def test_an_interrupt_that_is_caught_is_warned_of_once(start, tmp_path):
+    os.mkfifo(tmp_path / "committed")
     text = start.count(
         "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever",
+        f"""
+committed = "{tmp_path}/committed"
+"""
         """
 @e.elastic.run
 def train(state):
     if e.world().round > 1:
         return e.allreduce(1.0)
     state.commit()
+    # Returns when the other rank opens it too, so no commit finds the round over.
+    open(committed, "r" if e.rank() == 1 else "w").close()
     if e.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     for call in (e.barrier, lambda: e.allreduce(1.0), lambda: e.broadcast_object(1, 1), lambda: e.allgather_object(1)):
