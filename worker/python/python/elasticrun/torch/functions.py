@@ -132,7 +132,7 @@ def _pickled(obj: Any) -> bytes:
         return pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         try:
-            import cloudpickle  # type: ignore[import-not-found, unused-ignore]
+            import cloudpickle
         except ImportError:
             raise
         return cast(bytes, cloudpickle.dumps(obj))
