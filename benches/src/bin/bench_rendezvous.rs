@@ -7,9 +7,13 @@
 //! both phases, its memory, and bytes over the wire.
 //!
 //! The division between the phases depends on how fast this process reads: time saved in the first
-//! phase often appears in the second. Compare two drivers by the total.
+//! phase often appears in the second. It also depends on the restart mode. In `in-process`, a host
+//! gets its workers as it connects, in one write with its set-up. In `auto`, the default, the job may
+//! be that of a script without the SDK, whose workers start together and know their number. They
+//! start after the last connection, in one more write for each host. Compare two drivers by the
+//! total, or in the same mode.
 //!
-//! `bench_rendezvous --driver PATH [--workers N,N,...] [--trials N]`
+//! `bench_rendezvous --driver PATH [--workers N,N,...] [--trials N] [--restart-mode MODE]`
 
 use std::{
     fs,
@@ -51,6 +55,9 @@ struct Options {
     /// Rounds of each size; the median counts.
     #[arg(long, default_value_t = 5)]
     trials: u32,
+    /// The driver's `--restart-mode`; else its default.
+    #[arg(long)]
+    restart_mode: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +111,8 @@ fn main() -> Result<()> {
     for &workers in &options.workers {
         let mut trials = Vec::new();
         for _ in 0..options.trials {
-            trials.push(runtime.block_on(trial(&driver, workers))?);
+            let mode = options.restart_mode.as_deref();
+            trials.push(runtime.block_on(trial(&driver, workers, mode))?);
         }
         trials.sort_by_key(Trial::total);
         let median = trials[trials.len() / 2];
@@ -167,7 +175,7 @@ impl Drop for Driver {
     }
 }
 
-async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
+async fn trial(binary: &PathBuf, workers: u32, restart_mode: Option<&str>) -> Result<Trial> {
     let agents = workers.div_ceil(WORKERS_PER_AGENT);
     let directory = tempfile::tempdir()?;
     let token = directory.path().join("token");
@@ -196,6 +204,11 @@ async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
             "--min-np",
             &np,
         ])
+        .args(
+            restart_mode
+                .into_iter()
+                .flat_map(|mode| ["--restart-mode", mode]),
+        )
         .args([
             "--heartbeat-timeout",
             "120s",
