@@ -39,6 +39,7 @@
 
 mod batch;
 mod buffers;
+mod caught_panic;
 mod column;
 mod cpu_cache;
 mod dataset;

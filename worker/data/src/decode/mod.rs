@@ -18,7 +18,6 @@ mod zero_copy;
 
 use std::{
     ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +31,7 @@ pub(crate) use self::group::DecodedGroup;
 use self::{bytes::GroupBytes, column::GroupColumn};
 use crate::{
     buffers::BufferPool,
+    caught_panic,
     column::DecodedColumn,
     dataset::{ColumnSource, Dataset, Selection},
     error::{Error, Problem, Result},
@@ -89,8 +89,8 @@ impl Decoder {
     pub(crate) fn decode(&self, group: u32) -> Result<DecodedGroup> {
         let index = self.dataset.groups()[group as usize].index as usize;
         let file = self.dataset.file_of(group);
-        catch_unwind(AssertUnwindSafe(|| self.decode_group(group)))
-            .unwrap_or_else(|panic| Err(Error::corrupt(describe(&*panic))))
+        caught_panic::catch(|| self.decode_group(group))
+            .unwrap_or_else(|panic| Err(Error::corrupt(panic)))
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
@@ -266,15 +266,6 @@ fn width(kind: &DataType) -> usize {
         DataType::FixedSizeBinary(length) => *length as usize,
         _ => kind.primitive_width().unwrap_or(0),
     }
-}
-
-/// The message of a panic. Decoders may panic on damaged pages, which is an error of the file.
-fn describe(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("its decoder panicked").to_owned()
 }
 
 #[cfg(test)]
