@@ -56,6 +56,18 @@ pub enum Problem {
     /// A page or another part of the file cannot be decoded, with the reason.
     #[error("is damaged: {0}")]
     Corrupt(String),
+    /// The file or the column is encrypted.
+    #[error("is encrypted; elasticrun reads no encrypted files")]
+    Encrypted,
+    /// The pages are compressed by a codec that is not built in.
+    #[error(
+        "is compressed by {codec}, which this build does not read; it reads {}",
+        READABLE_CODECS
+    )]
+    UnsupportedCodec {
+        /// Name of the codec.
+        codec: String,
+    },
     /// A column has another type than in the first file.
     #[error(
         "is of type {found}, but {expected} in {first}; the files of a data set must agree in the columns that are read"
@@ -93,6 +105,15 @@ pub enum Problem {
         /// The largest number of rows that is supported.
         max: u32,
     },
+    /// Decoding needs more memory than the process can get.
+    #[error(
+        "needs {} of memory, which this process cannot get: raise its limit, or write smaller row groups",
+        in_units(*.bytes)
+    )]
+    OutOfMemory {
+        /// Bytes that are needed.
+        bytes: u64,
+    },
     /// A column of the batch has more bytes than its Arrow type can address.
     #[error("the batch holds more than 2 GiB of this column; ask for fewer rows a batch")]
     BatchTooLarge,
@@ -127,6 +148,9 @@ pub enum Problem {
     BadOption(String),
 }
 
+/// The codecs that are built in, in a message.
+const READABLE_CODECS: &str = "none, snappy, gzip, lz4 and zstd";
+
 impl Error {
     /// The file, the row group and the column, as far as they are known.
     pub fn location(&self) -> &Location {
@@ -159,6 +183,20 @@ impl Error {
             .column
             .get_or_insert_with(|| column.to_owned());
         self
+    }
+}
+
+/// A number of bytes with one decimal and its unit.
+fn in_units(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut number, mut unit) = (bytes as f64, 0);
+    while number >= 999.95 && unit + 1 < UNITS.len() {
+        number /= 1000.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        unit => format!("{number:.1} {}", UNITS[unit]),
     }
 }
 
@@ -204,5 +242,24 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.0.problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_a_unit() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (999_950, "1.0 MB"),
+            (8_589_934_596, "8.6 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(in_units(bytes), text);
+        }
     }
 }

@@ -11,10 +11,20 @@ use std::{
     sync::Arc,
 };
 
-use arrow_array::{ArrayRef, Float32Array, Int32Array, Int64Array, RecordBatch};
-use common::{all, drain, ids, reader, rows, three_files, write};
+use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int32Array, Int64Array, RecordBatch};
+use common::{
+    WIDTH, all,
+    craft::{Craft, data_page, dictionary_page},
+    drain, ids, reader, rows, three_files, write,
+};
 use elasticrun_data::{Dataset, Error, OnError, Piece, Problem, Reader, ReaderOptions};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::{
+    basic::{BrotliLevel, Compression, ZstdLevel},
+    file::{
+        metadata::ColumnChunkMetaDataBuilder,
+        reader::{FileReader, SerializedFileReader},
+    },
+};
 
 fn one_file(directory: &Path) -> (std::path::PathBuf, Arc<Dataset>) {
     let path = directory.join("x.parquet");
@@ -248,6 +258,190 @@ fn a_damaged_page_is_named_by_file_row_group_and_column() {
         assert_eq!(error.location().file.as_deref(), path.to_str());
         assert_eq!(error.location().row_group, Some(1));
         assert_eq!(error.location().column.as_deref(), Some(column));
+    }
+}
+
+/// A list of 2^60 doubles in a field that no version has, and 2^62 values in a data page with a dictionary.
+#[test]
+fn headers_that_promise_too_much_are_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    let rows = BinaryArray::from_vec(vec![b"abcd"; 4]);
+    let batch = RecordBatch::try_from_iter([("x", Arc::new(rows) as ArrayRef)]).unwrap();
+    let doubles = |pages: &[u8]| {
+        let content = 4 * (4 + b"abcd".len());
+        let (header, content) = pages.split_at(pages.len() - content);
+        let (_, header) = header.split_last().unwrap();
+        let list = [
+            0x09, 0x7e, 0xf7, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10,
+        ];
+        [header, &list, &[0], content].concat()
+    };
+    let values = |_: &[u8]| {
+        let dictionary = dictionary_page(1, b"\x04\0\0\0abcd");
+        // Groups of eight indices without bits.
+        let indices = [0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f];
+        let data = data_page(1 << 62, 8, indices.len() as i64, &indices);
+        [dictionary, data].concat()
+    };
+    for pages in [doubles as fn(&[u8]) -> Vec<u8>, values] {
+        let craft = Craft {
+            pages: Some(pages),
+            ..Craft::default()
+        };
+        craft.write(&path, &batch);
+        let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+        let error = first_error(&dataset);
+        assert_eq!(error.location().column.as_deref(), Some("x"));
+        let text = error.to_string();
+        assert!(
+            text.ends_with("is damaged: a page header cannot be read"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_footer_that_claims_more_rows_than_its_pages_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let below = directory.path().join("day=3");
+    fs::create_dir(&below).unwrap();
+    let path = below.join("x.parquet");
+    let rows = rows(0, 4);
+    let craft = Craft {
+        rows: Some(1 << 31),
+        ..Craft::default()
+    };
+    let error = |column: &str| {
+        let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+        let options = ReaderOptions {
+            columns: Some(vec![column.to_owned()]),
+            ..ReaderOptions::default()
+        };
+        let error = reader(&dataset, options).next_batch(1).unwrap_err();
+        assert!(matches!(error.problem(), Problem::Corrupt(_)), "{error}");
+        assert_eq!(error.location().file.as_deref(), path.to_str());
+        assert_eq!(error.location().row_group, Some(0));
+        (error.location().column.clone(), error.problem().to_string())
+    };
+    craft.write(&path, &rows);
+    for column in ["id", "bytes", "text", "list", "day"] {
+        let (name, why) = error(column);
+        assert_eq!(name, (column != "day").then(|| column.to_owned()));
+        let values = if column == "list" { 4 * WIDTH } else { 4 };
+        let known = format!("is damaged: it has {values} values, the row group 2147483648 rows");
+        // Without a column of the file, its first one stands for the rows.
+        assert_eq!(why, known);
+    }
+    let craft = Craft {
+        column: Some(|column| column.set_num_values(1 << 31)),
+        ..craft
+    };
+    craft.write(&path, &rows);
+    for column in ["id", "bytes", "text", "list"] {
+        let (name, why) = error(column);
+        assert_eq!(name.as_deref(), Some(column));
+        let values = if column == "list" { 4 * WIDTH } else { 4 };
+        let known = format!("its pages hold {values} values, the footer says 2147483648 rows");
+        assert!(why.ends_with(&known), "{why}");
+    }
+}
+
+#[test]
+fn a_chunk_outside_of_its_file_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
+    let changes: [Change; 4] = [
+        |column| column.set_data_page_offset(-1),
+        |column| column.set_total_compressed_size(-1),
+        |column| column.set_data_page_offset(i64::MAX),
+        |column| column.set_total_compressed_size(1 << 40),
+    ];
+    for change in changes {
+        let craft = Craft {
+            column: Some(change),
+            ..Craft::default()
+        };
+        craft.write(&path, &rows(0, 4));
+        let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+        let text = first_error(&dataset).to_string();
+        assert!(
+            text.ends_with("column id: is damaged: its footer places it outside of the file"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_codec_that_is_not_built_in_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
+    let changes: [(Change, &str); 2] = [
+        (
+            |column| column.set_compression(Compression::BROTLI(BrotliLevel::default())),
+            "brotli",
+        ),
+        (|column| column.set_compression(Compression::LZO), "lzo"),
+    ];
+    for (change, codec) in changes {
+        let craft = Craft {
+            column: Some(change),
+            ..Craft::default()
+        };
+        craft.write(&path, &rows(0, 4));
+        let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+        let error = first_error(&dataset);
+        assert_eq!(error.location().column.as_deref(), Some("id"));
+        assert_eq!(
+            error.problem().to_string(),
+            format!(
+                "is compressed by {codec}, which this build does not read; it reads none, snappy, gzip, lz4 and zstd"
+            )
+        );
+    }
+}
+
+/// The footer as a whole, or one of the columns.
+#[test]
+fn encrypted_files_and_columns_are_named() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let error = Dataset::open_local([fixtures.join("encrypted.parquet")]).unwrap_err();
+    assert!(matches!(error.problem(), Problem::Encrypted), "{error}");
+
+    let dataset = Dataset::open_local([fixtures.join("encrypted-column.parquet")]).unwrap();
+    let dataset = Arc::new(dataset);
+    let error = first_error(&dataset);
+    assert!(matches!(error.problem(), Problem::Encrypted), "{error}");
+    assert_eq!(error.location().column.as_deref(), Some("secret"));
+    let options = ReaderOptions {
+        columns: Some(vec!["id".to_owned()]),
+        shuffle: false,
+        ..ReaderOptions::default()
+    };
+    let batches = drain(&mut reader(&dataset, options), 10);
+    assert_eq!(
+        batches.iter().flat_map(ids).collect::<Vec<_>>(),
+        [0, 1, 2, 3]
+    );
+}
+
+/// Footers of other readers' files may claim any size: the pages have the rows.
+#[test]
+fn a_size_that_only_the_footer_has_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    for written in [Compression::SNAPPY, Compression::ZSTD(ZstdLevel::default())] {
+        let craft = Craft {
+            written: Some(written),
+            column: Some(|column| column.set_total_uncompressed_size(1 << 62)),
+            ..Craft::default()
+        };
+        craft.write(&path, &rows(0, 4));
+        let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+        let batches = drain(&mut reader(&dataset, ReaderOptions::default()), 10);
+        assert_eq!(batches.iter().map(|batch| batch.rows()).sum::<usize>(), 4);
     }
 }
 

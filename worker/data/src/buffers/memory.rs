@@ -21,6 +21,12 @@ pub(crate) struct Memory {
     length: usize,
 }
 
+/// Whether the process can get this much memory now: by its limit, and by the system's rule for overcommitment. Nothing
+/// stays reserved.
+pub(crate) fn can_allocate(bytes: u64) -> bool {
+    usize::try_from(bytes).is_ok_and(|bytes| MmapMut::map_anon(bytes).is_ok())
+}
+
 #[derive(Debug)]
 enum Backing {
     Heap(Vec<u8>),
@@ -100,6 +106,12 @@ impl DerefMut for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_no_system_has_cannot_be_allocated() {
+        assert!(can_allocate(0) && can_allocate(1 << 20));
+        assert!(!can_allocate(1 << 62) && !can_allocate(u64::MAX));
+    }
 
     #[test]
     fn all_bytes_are_there_and_clear() {

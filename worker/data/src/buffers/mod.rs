@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-pub(crate) use memory::Memory;
+use crate::error::Problem;
+pub(crate) use memory::{Memory, can_allocate};
 
 /// A pool of buffers. A clone shares the pool.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +28,8 @@ impl BufferPool {
     /// A buffer of this length with arbitrary content.
     ///
     /// # Errors
-    /// If there is not enough memory.
-    pub(crate) fn take(&self, length: usize) -> std::io::Result<Memory> {
+    /// [`Problem::OutOfMemory`].
+    pub(crate) fn take(&self, length: usize) -> Result<Memory, Problem> {
         let mut free = self.lock();
         let fits = |buffer: &Memory| {
             buffer.capacity() >= length && buffer.capacity() / 2 <= length.max(4096)
@@ -40,7 +41,10 @@ impl BufferPool {
         drop(free);
         let mut buffer = match found {
             Some(buffer) => buffer,
-            None => Memory::new(length.saturating_add(length / HEADROOM))?,
+            None => Memory::new(length.saturating_add(length / HEADROOM)).map_err(|_| {
+                let bytes = length as u64;
+                Problem::OutOfMemory { bytes }
+            })?,
         };
         buffer.set_length(length);
         Ok(buffer)

@@ -1,6 +1,6 @@
 //! The footers of files: row groups, column types and key-value metadata.
 
-use std::{sync::Arc, thread};
+use std::{collections::BTreeSet, sync::Arc, thread};
 
 use bytes::Bytes;
 use parquet::{
@@ -12,7 +12,9 @@ use parquet::{
     },
 };
 
+use super::footer_check;
 use crate::{
+    caught_panic,
     error::{Error, Problem, Result},
     storage::{FileInfo, Storage},
 };
@@ -22,6 +24,8 @@ use crate::{
 pub(crate) struct DataFile {
     pub(crate) info: FileInfo,
     pub(crate) metadata: ArrowReaderMetadata,
+    /// The leaf columns that are encrypted, by index.
+    pub(crate) encrypted: BTreeSet<usize>,
 }
 
 /// Reading footers is bound by the latency of the storage, not by the processor.
@@ -64,13 +68,19 @@ const FOOTER_GUESS: u64 = 64 << 10;
 
 fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
     let footer = footer_bytes(storage, info)?;
-    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(bad)?;
-    let metadata =
-        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)?;
+    let checked = footer_check::check(&footer).map_err(|why| Problem::BadFooter(why.to_owned()))?;
+    let metadata = caught_panic::catch(|| decode(&footer))
+        .unwrap_or_else(|panic| Err(Problem::BadFooter(panic).into()))?;
     Ok(DataFile {
         info: info.clone(),
         metadata,
+        encrypted: checked.encrypted,
     })
+}
+
+pub(super) fn decode(footer: &[u8]) -> Result<ArrowReaderMetadata> {
+    let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(bad)?;
+    ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)
 }
 
 /// The undecoded footer of a file.
@@ -81,7 +91,11 @@ pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Byt
         let short = format!("{} bytes are too few", info.size);
         return Err(Problem::BadFooter(short).into());
     };
-    let length = FooterTail::try_new(last).map_err(bad)?.metadata_length() as u64;
+    let tail_of_footer = FooterTail::try_new(last).map_err(bad)?;
+    if tail_of_footer.is_encrypted_footer() {
+        return Err(Problem::Encrypted.into());
+    }
+    let length = tail_of_footer.metadata_length() as u64;
     let footer_end = info.size - FOOTER_SIZE as u64;
     let Some(start) = footer_end.checked_sub(length) else {
         let long = format!("its footer of {length} bytes is longer than the file");

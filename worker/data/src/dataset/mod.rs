@@ -4,6 +4,7 @@
 //! error.
 
 mod footer;
+mod footer_check;
 mod note;
 mod partition;
 mod schema;

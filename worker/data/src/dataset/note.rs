@@ -6,7 +6,7 @@
 use crate::thrift::{BINARY, Compact, LIST, STRUCT};
 
 /// Number of the field `key_value_metadata` of `FileMetaData` in parquet.thrift.
-const NOTES: i64 = 5;
+const NOTES: i16 = 5;
 
 /// The value of a key. The inner `None` means that the key is absent or has no value, the outer one that the footer is
 /// damaged.

@@ -105,6 +105,16 @@ impl PartitionColumn {
 }
 
 impl PartitionValue {
+    /// Bytes of a column of `rows` rows in memory.
+    pub(crate) fn bytes(&self, rows: u64) -> u64 {
+        let width = match self {
+            Self::Int(_) => 0,
+            Self::Text(text) => size_of::<i32>() as u64 + text.len() as u64,
+            Self::Null => size_of::<i64>() as u64,
+        };
+        rows.saturating_mul(width)
+    }
+
     /// A column with this value in each row.
     pub(crate) fn column(&self, field: &Field, rows: usize) -> DecodedColumn {
         match self {

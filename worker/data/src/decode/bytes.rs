@@ -13,7 +13,7 @@ use parquet::{
 
 use crate::{
     buffers::BufferPool,
-    error::{Error, Problem, Result},
+    error::{Error, Result},
     storage::{FileInfo, Storage},
 };
 
@@ -27,11 +27,20 @@ pub(super) struct GroupBytes {
 }
 
 impl GroupBytes {
+    /// Reads ranges of a file.
+    ///
+    /// # Errors
+    /// If a range is not within the file, or if it cannot be read.
     pub(super) fn read(
         storage: &dyn Storage,
         file: &FileInfo,
         ranges: Vec<Range<u64>>,
     ) -> Result<Self> {
+        let is_inside = |range: &Range<u64>| range.start <= range.end && range.end <= file.size;
+        if !ranges.iter().all(is_inside) {
+            let why = "a part of it is placed outside of the file";
+            return Err(Error::corrupt(why.to_owned()));
+        }
         let ranges = merged(ranges, storage.coalesce_gap());
         let parts = storage.read(file, &ranges)?;
         Ok(Self {
@@ -69,7 +78,7 @@ impl GroupBytes {
         if self.parts.iter().any(is_part) {
             return Ok(bytes);
         }
-        let mut owned = buffers.take(bytes.len()).map_err(Problem::Io)?;
+        let mut owned = buffers.take(bytes.len())?;
         owned.copy_from_slice(&bytes);
         Ok(buffers.share(owned))
     }

@@ -20,8 +20,10 @@ use parquet::{
 use super::{
     bytes::GroupBytes,
     chunk_source::ChunkSource,
+    claims::check_memory,
     column_chunk::{ColumnChunk, is_decompressed_here},
     fixed_width_fast_path::{self, Leaf, Values},
+    page_walk::PageWalk,
     zero_copy,
 };
 use crate::{
@@ -43,19 +45,28 @@ pub(super) struct GroupColumn<'a> {
 impl GroupColumn<'_> {
     /// Decodes the column from the bytes of its chunks.
     pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &BufferPool) -> Result<DecodedColumn> {
-        if let Some((leaf, chunk)) = self.tensor() {
-            let bytes = if zero_copy::is_likely(leaf, chunk) {
-                bytes.owned_chunk(chunk, buffers)?
-            } else {
-                bytes.chunk(chunk)?
-            };
-            if let Some(decoded) =
-                self.fast_path(leaf, chunk, ChunkSource::Memory(bytes), buffers)?
-            {
-                return Ok(decoded);
-            }
+        if let Some(decoded) = self.by_fast_path(bytes, buffers)? {
+            return Ok(decoded);
         }
+        check_memory(self.needed(bytes)?)?;
         self.with_arrow(bytes, None).map(DecodedColumn::from_array)
+    }
+
+    /// Decodes the column from the bytes of its chunk, if its rows are tensors.
+    pub(super) fn by_fast_path(
+        &self,
+        bytes: &GroupBytes,
+        buffers: &BufferPool,
+    ) -> Result<Option<DecodedColumn>> {
+        let Some((leaf, chunk)) = self.tensor() else {
+            return Ok(None);
+        };
+        let bytes = if zero_copy::is_likely(leaf, chunk) {
+            bytes.owned_chunk(chunk, buffers)?
+        } else {
+            bytes.chunk(chunk)?
+        };
+        self.fast_path(leaf, chunk, ChunkSource::Memory(bytes), buffers)
     }
 
     /// Decodes the column from an open file, page by page or without a copy. Returns the column and the bytes that
@@ -73,7 +84,7 @@ impl GroupColumn<'_> {
         }
         let (start, length) = chunk.byte_range();
         let source = if zero_copy::is_likely(leaf, chunk) {
-            let mut bytes = buffers.take(length as usize).map_err(Problem::Io)?;
+            let mut bytes = buffers.take(length as usize)?;
             file.read_exact_at(&mut bytes, start)
                 .map_err(Problem::from)?;
             ChunkSource::Memory(buffers.share(bytes))
@@ -154,6 +165,22 @@ impl GroupColumn<'_> {
         fixed
             .filter(|fixed| has_size(self.field.data_type(), fixed.size()))
             .map(|fixed| DecodedColumn::new(ColumnData::FixedWidth(fixed)))
+    }
+
+    /// The memory that Arrow's reader will need, by the headers of the pages of the column.
+    ///
+    /// # Errors
+    /// If a page header is invalid, or if the pages disagree with the footer.
+    pub(super) fn needed(&self, bytes: &GroupBytes) -> Result<u64> {
+        let group = self.metadata.metadata().row_group(self.group);
+        let rows = group.num_rows().max(0) as u64;
+        let mut needed = 0_u64;
+        for (_, chunk) in super::leaves(self.metadata, self.group, &[self.column]) {
+            let mut pages = PageWalk::default();
+            pages.add(&mut ChunkSource::Memory(bytes.chunk(chunk)?))?;
+            needed = needed.saturating_add(pages.needed(chunk, rows)?);
+        }
+        Ok(needed)
     }
 
     /// Decodes the column with Arrow's reader, which supports all types and encodings: all rows, or a selection with

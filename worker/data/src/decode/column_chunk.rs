@@ -7,6 +7,7 @@ use super::{
     chunk_source::ChunkSource,
     header::{self, PageHeader, PageType},
     literals::Literals,
+    page_walk::PageWalk,
 };
 use crate::{
     buffers::BufferPool,
@@ -30,7 +31,7 @@ pub(super) struct Page {
     /// Number of values, including nulls.
     pub(super) values: usize,
     /// Number of the encoding in parquet.thrift.
-    pub(super) encoding: i64,
+    pub(super) encoding: i32,
     /// Bytes of the repetition and of the definition levels, which come first. If `None` (version 1), a length
     /// precedes each kind.
     pub(super) levels: Option<(usize, usize)>,
@@ -40,7 +41,8 @@ impl ColumnChunk {
     /// Decompresses all pages. Returns `None` if Arrow's reader must handle the codec.
     ///
     /// # Errors
-    /// If a page is cut, has a wrong checksum, or does not decompress.
+    /// If a page is cut, has a wrong checksum, or does not decompress, or if the pages hold more values than the footer
+    /// says.
     pub(super) fn read(
         metadata: &ColumnChunkMetaData,
         mut source: ChunkSource<'_>,
@@ -51,20 +53,25 @@ impl ColumnChunk {
         };
         let length = match codec {
             Codec::None => 0,
-            // From the footer. Includes the headers, so it is slightly too large.
-            _ => usize::try_from(metadata.uncompressed_size())
-                .map_err(|_| damaged("its size is negative"))?,
+            _ => uncompressed_bytes(metadata, &mut source)?,
         };
-        let mut target = buffers.take(length).map_err(Problem::Io)?;
+        let mut target = buffers.take(length)?;
         let mut chunk = ColumnChunk {
             bytes: Bytes::new(),
             dictionary: None,
             data: Vec::new(),
         };
+        let mut values_left = usize::try_from(metadata.num_values())
+            .map_err(|_| damaged("its number of values is negative"))?;
         let (mut pos, mut filled) = (0, 0);
         while pos < source.length() {
             let (header, header_length) = read_header(&mut source, pos)?;
             pos += header_length;
+            if let PageType::Data | PageType::DataV2 = header.page_type {
+                values_left = values_left
+                    .checked_sub(header.values)
+                    .ok_or_else(|| damaged("its pages hold more values than its footer says"))?;
+            }
             let page = source
                 .get(pos, header.compressed)
                 .map_err(Problem::from)?
@@ -118,12 +125,36 @@ impl ColumnChunk {
     }
 }
 
+/// A chunk that compression made this much smaller, and that is larger than `LARGE`, is one that a few bytes could
+/// claim.
+const SUSPICIOUS_RATIO: usize = 64;
+const LARGE: usize = 64 << 20;
+
+/// The bytes of all pages after decompression: by the footer, which includes the headers, so it is slightly too large.
+/// If that is suspicious, the pages are asked.
+fn uncompressed_bytes(
+    metadata: &ColumnChunkMetaData,
+    source: &mut ChunkSource<'_>,
+) -> Result<usize> {
+    let claimed = usize::try_from(metadata.uncompressed_size())
+        .map_err(|_| damaged("its size is negative"))?;
+    if claimed <= LARGE || claimed / SUSPICIOUS_RATIO <= source.length() {
+        return Ok(claimed);
+    }
+    let mut pages = PageWalk::default();
+    pages.add(source)?;
+    Ok(claimed.min(usize::try_from(pages.uncompressed).unwrap_or(usize::MAX)))
+}
+
+/// Bytes in which a header is searched, one after the other. Most headers are far smaller than a kilobyte, but
+/// statistics have any length. The last number is the limit of Arrow C++.
+const HEADER_LIMITS: [usize; 3] = [1 << 10, 64 << 10, 16 << 20];
+
 /// Reads the header of the page at `pos`, and returns it with its length.
-fn read_header(source: &mut ChunkSource<'_>, pos: usize) -> Result<(PageHeader, usize)> {
-    // Most headers are far smaller than a kilobyte; statistics may have any length.
-    for wanted in [1 << 10, usize::MAX] {
+pub(super) fn read_header(source: &mut ChunkSource<'_>, pos: usize) -> Result<(PageHeader, usize)> {
+    for wanted in HEADER_LIMITS {
         let bytes = source.get(pos, wanted).map_err(Problem::from)?;
-        if let Some(read) = header::read(bytes) {
+        if let Some(read) = header::read(&bytes[..wanted.min(bytes.len())]) {
             return Ok(read);
         }
     }
@@ -204,6 +235,6 @@ impl Zstd {
     }
 }
 
-fn damaged(why: &str) -> Error {
+pub(super) fn damaged(why: &str) -> Error {
     Error::corrupt(why.to_owned())
 }

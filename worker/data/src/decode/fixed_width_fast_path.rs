@@ -11,11 +11,7 @@ use super::{
     levels::{UniformLength, all_defined, split_levels},
     row_blocks::RowBlocks,
 };
-use crate::{
-    buffers::BufferPool,
-    column::FixedWidth,
-    error::{Problem, Result},
-};
+use crate::{buffers::BufferPool, column::FixedWidth, error::Result};
 
 /// The kind of values of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +31,9 @@ pub(super) struct Leaf {
 }
 
 /// Numbers of encodings in parquet.thrift.
-pub(super) const PLAIN: i64 = 0;
-const PLAIN_DICTIONARY: i64 = 2;
-const RLE_DICTIONARY: i64 = 8;
+pub(super) const PLAIN: i32 = 0;
+const PLAIN_DICTIONARY: i32 = 2;
+const RLE_DICTIONARY: i32 = 8;
 
 /// Decodes the column, if its rows have one size and no nulls.
 ///
@@ -57,18 +53,23 @@ pub(super) fn decode(
         let complete = match page.encoding {
             PLAIN => match leaf.values {
                 Values::Lists { number } => {
-                    let length = page.values * number;
-                    (length <= values.len()).then(|| rows.add(&chunk.bytes, *start, length))
+                    let length = page.values.checked_mul(number);
+                    (length.filter(|length| *length <= values.len()))
+                        .map(|length| rows.add(&chunk.bytes, *start, length))
                 }
                 Values::Bytes => layout
                     .plain_bytes(values, page.values)
                     .map(|()| rows.add_steps(&chunk.bytes, *start, page.values, PREFIX)),
             },
             _ => {
-                let mut target = buffers
-                    .take(page.values * layout.entry)
-                    .map_err(Problem::Io)?;
                 let dictionary = layout.dictionary.unwrap_or_default();
+                let length = page.values.checked_mul(layout.entry);
+                // Entries without bytes, and values without an entry, are left to Arrow's reader.
+                let has_entry = (1..=dictionary.len()).contains(&layout.entry);
+                let Some(length) = length.filter(|_| has_entry) else {
+                    return Ok(None);
+                };
+                let mut target = buffers.take(length)?;
                 write_out(
                     values,
                     page.values,
@@ -222,7 +223,7 @@ fn write_entries<const SIZE: usize>(
 }
 
 /// Passes each index to `emit`, which returns whether it is valid. `None` if an index is invalid or if bytes are
-/// missing.
+/// missing. After an invalid index, it reads no further than the end of a run of packed indices.
 #[inline]
 fn each_index(indices: &[u8], count: usize, mut emit: impl FnMut(u32) -> bool) -> Option<()> {
     let (width, indices) = indices.split_first()?;
@@ -234,11 +235,42 @@ fn each_index(indices: &[u8], count: usize, mut emit: impl FnMut(u32) -> bool) -
     let mut sound = true;
     while let Some(run) = runs.next()? {
         match run {
-            Run::Same { value, count } => (0..count).for_each(|_| sound &= emit(value)),
+            Run::Same { value, count } => sound = (0..count).all(|_| emit(value)),
+            // Without bits, the run has no bytes that would bound it.
+            Run::Packed { count, .. } if width == 0 => sound = (0..count).all(|_| emit(0)),
             Run::Packed { bytes, count } => {
                 unpack(bytes, width, count, |value| sound &= emit(value))
             }
         }
+        if !sound {
+            return None;
+        }
     }
-    sound.then_some(())
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_end_at_the_first_bad_one() {
+        let seen = |indices: &[u8], count| {
+            let mut seen = 0_usize;
+            let read = each_index(indices, count, |index| {
+                seen += 1;
+                index == 0 && seen < 9
+            });
+            (read, seen)
+        };
+        // A run of 2^31 - 1 equal indices, and as many groups of eight indices of no bits.
+        let run = [0x01, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x00];
+        assert_eq!(seen(&run, i32::MAX as usize), (None, 9));
+        let packed = [0x00, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        assert_eq!(seen(&packed, i32::MAX as usize), (None, 9));
+        assert_eq!(seen(&packed, 8), (Some(()), 8));
+        // Eight indices of one bit, the last of them 1, then eight more.
+        let bits = [0x01, 0x03, 0x80, 0x03, 0x00];
+        assert_eq!(seen(&bits, 16), (None, 8));
+    }
 }

@@ -22,7 +22,7 @@ pub(super) struct PageHeader {
     pub(super) crc: Option<u32>,
     pub(super) values: usize,
     /// Number of the encoding in parquet.thrift.
-    pub(super) encoding: i64,
+    pub(super) encoding: i32,
     /// For pages of version 2: bytes of both kinds of levels, which precede the values and are not compressed.
     pub(super) definition_bytes: usize,
     pub(super) repetition_bytes: usize,
@@ -30,7 +30,8 @@ pub(super) struct PageHeader {
     pub(super) is_compressed: bool,
 }
 
-/// Reads the header at the start of `bytes`, and returns it with its length. `None` if it is cut or invalid.
+/// Reads the header at the start of `bytes`, and returns it with its length. `None` if it is cut or invalid, or if a
+/// size or a number of values is negative or has more than 32 bits.
 pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     let mut input = Compact::new(bytes);
     let mut header = PageHeader {
@@ -48,17 +49,17 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     while let Some(kind) = input.field(&mut id)? {
         match (id, kind) {
             (1, I32) => {
-                header.page_type = match input.zigzag()? {
+                header.page_type = match input.i32()? {
                     0 => PageType::Data,
                     2 => PageType::Dictionary,
                     3 => PageType::DataV2,
                     _ => PageType::Other,
                 }
             }
-            (2, I32) => header.uncompressed = input.size()?,
-            (3, I32) => header.compressed = input.size()?,
+            (2, I32) => header.uncompressed = input.length()?,
+            (3, I32) => header.compressed = input.length()?,
             // A checksum is 32 bits in a signed field.
-            (4, I32) => header.crc = Some(input.zigzag()? as u32),
+            (4, I32) => header.crc = Some(input.i32()? as u32),
             (5 | 7, STRUCT) => input.page(&mut header, &[Field::Values, Field::Encoding])?,
             (8, STRUCT) => input.page(
                 &mut header,
@@ -94,14 +95,14 @@ impl Compact<'_> {
     fn page(&mut self, header: &mut PageHeader, fields: &[Field]) -> Option<()> {
         let mut id = 0;
         while let Some(kind) = self.field(&mut id)? {
-            let field = usize::try_from(id - 1)
+            let field = usize::try_from(id)
                 .ok()
-                .and_then(|index| fields.get(index));
+                .and_then(|id| fields.get(id.checked_sub(1)?));
             match (field.unwrap_or(&Field::Other), kind) {
-                (Field::Values, I32) => header.values = self.size()?,
-                (Field::Encoding, I32) => header.encoding = self.zigzag()?,
-                (Field::Definition, I32) => header.definition_bytes = self.size()?,
-                (Field::Repetition, I32) => header.repetition_bytes = self.size()?,
+                (Field::Values, I32) => header.values = self.length()?,
+                (Field::Encoding, I32) => header.encoding = self.i32()?,
+                (Field::Definition, I32) => header.definition_bytes = self.length()?,
+                (Field::Repetition, I32) => header.repetition_bytes = self.length()?,
                 (Field::IsCompressed, TRUE | FALSE) => header.is_compressed = kind == TRUE,
                 _ => self.skip(kind, 0)?,
             }
@@ -132,6 +133,25 @@ mod tests {
         assert_eq!(header.crc, Some(u32::MAX));
         for cut in 0..length {
             assert_eq!(read(&bytes[..cut]), None);
+        }
+    }
+
+    /// 2^62 values in a data page, and sizes of 2^31 and -1 bytes.
+    #[test]
+    fn sizes_are_32_bits() {
+        let page = |values: &[u8]| {
+            let fields = [&[0x15, 0x00, 0x15, 0x08, 0x15, 0x08, 0x2c, 0x15], values];
+            let header = [&fields.concat()[..], &[0x15, 0x00, 0x00, 0x00]].concat();
+            read(&header).map(|(header, _)| header.values)
+        };
+        assert_eq!(page(&[0xfe, 0xff, 0xff, 0xff, 0x0f]), Some(0x7fff_ffff));
+        assert_eq!(page(&[0x80, 0x80, 0x80, 0x80, 0x10]), None);
+        let two_to_62 = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+        assert_eq!(page(&two_to_62), None);
+        assert_eq!(page(&[0x01]), None);
+        for size in [0x25, 0x35] {
+            let negative = [size, 0x01, 0x00];
+            assert_eq!(read(&negative), None);
         }
     }
 

@@ -84,7 +84,7 @@ impl UniformLength {
         let mut runs = Runs::new(levels, 1, values);
         while let Some(run) = runs.next()? {
             match run {
-                Run::Same { value: 0, count } => (0..count).try_for_each(|_| self.begin())?,
+                Run::Same { value: 0, count } => self.begin_rows(count)?,
                 Run::Same { count, .. } => self.row_values += count,
                 Run::Packed { bytes, count } => self.add_bits(bytes, count)?,
             }
@@ -119,6 +119,19 @@ impl UniformLength {
     fn begin(&mut self) -> Option<()> {
         self.end_row()?;
         self.row_values = 1;
+        Some(())
+    }
+
+    /// The first values of `count` rows: all rows but the last one have no other value.
+    fn begin_rows(&mut self, count: usize) -> Option<()> {
+        let Some(more) = count.checked_sub(1) else {
+            return Some(());
+        };
+        self.begin()?;
+        if more > 0 && *self.length.get_or_insert(1) != 1 {
+            return None;
+        }
+        self.rows += more;
         Some(())
     }
 
@@ -165,6 +178,21 @@ mod tests {
         assert_eq!(add(&[0x03, 0b1011_0110], 6).unwrap().finish(2), Some(3));
         assert!(add(&[0x02], 1).is_none(), "cut");
         assert_eq!(UniformLength::default().finish(0), None);
+    }
+
+    #[test]
+    fn rows_of_one_value_are_counted_at_once() {
+        let mut lengths = UniformLength::default();
+        // 2^31 - 1 rows in one run.
+        let levels = [0xfe, 0xff, 0xff, 0xff, 0x0f, 0];
+        lengths.add(&levels, i32::MAX as usize).unwrap();
+        assert_eq!(lengths.finish(i32::MAX as usize), Some(1));
+        let mut lengths = UniformLength::default();
+        lengths.add(&[0x03, 0b1011_0110], 8).unwrap();
+        assert!(lengths.add(&[0x04, 0], 2).is_none(), "lists of 3 and of 1");
+        let mut lengths = UniformLength::default();
+        lengths.add(&[0x00, 0, 0x02, 0], 1).unwrap();
+        assert_eq!(lengths.finish(1), Some(1), "a run without values");
     }
 
     #[test]

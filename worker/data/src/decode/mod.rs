@@ -3,6 +3,7 @@
 
 mod bytes;
 mod chunk_source;
+mod claims;
 mod column;
 mod column_chunk;
 mod fixed_width_fast_path;
@@ -11,6 +12,7 @@ mod header;
 mod hybrid;
 mod levels;
 mod literals;
+mod page_walk;
 mod pages;
 mod row_blocks;
 mod snappy;
@@ -28,7 +30,11 @@ use arrow_schema::DataType;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 pub(crate) use self::group::DecodedGroup;
-use self::{bytes::GroupBytes, column::GroupColumn};
+use self::{
+    bytes::GroupBytes,
+    claims::{check_memory, check_values, chunk_range},
+    column::GroupColumn,
+};
 use crate::{
     buffers::BufferPool,
     caught_panic,
@@ -105,7 +111,8 @@ impl Decoder {
         let width: usize = (self.selection.schema.fields().iter())
             .map(|field| width(field.data_type()))
             .sum();
-        let least = u64::from(self.dataset.groups()[group as usize].rows) * width as u64;
+        let rows = u64::from(self.dataset.groups()[group as usize].rows);
+        let least = rows.saturating_mul(width as u64);
         least.max(self.bytes_in_file(group))
     }
 
@@ -116,13 +123,18 @@ impl Decoder {
         let columns = self.selection.columns(row_group.file);
         leaves(metadata, row_group.index as usize, &columns)
             .map(|(_, leaf)| leaf.uncompressed_size().max(0) as u64)
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     fn decode_group(&self, group: u32) -> Result<DecodedGroup> {
         let rows = self.dataset.groups()[group as usize].rows;
+        self.check_claims(&self.selection, group)?;
         if let Some(filter) = &self.filter {
+            self.check_claims(&filter.selection, group)?;
             return self.filtered(filter, group, rows);
+        }
+        if let Some(plan) = &self.ngram {
+            self.check_claims(&plan.time, group)?;
         }
         let mut decoded = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
         if let Some(plan) = &self.ngram {
@@ -134,6 +146,36 @@ impl Decoder {
             }
         }
         Ok(decoded)
+    }
+
+    /// Checks what the footer says about the columns of a selection. Without a column of the file, the first one stands
+    /// for the number of rows.
+    ///
+    /// # Errors
+    /// If the file cannot hold what its footer says, or if there is not enough memory for the rows.
+    fn check_claims(&self, selection: &Selection, group: u32) -> Result<()> {
+        let row_group = &self.dataset.groups()[group as usize];
+        let file = self.dataset.file_of(group);
+        let schema = file.metadata.parquet_schema();
+        let columns = selection.columns(row_group.file);
+        for (leaf, chunk) in leaves(&file.metadata, row_group.index as usize, &columns) {
+            let checked = match file.encrypted.contains(&leaf) {
+                true => Err(Problem::Encrypted.into()),
+                false => chunk_range(chunk, row_group.rows, file.info.size),
+            };
+            checked.map_err(|error| error.in_column(schema.get_column_root(leaf).name()))?;
+        }
+        let chunks = file.metadata.metadata().row_group(row_group.index as usize);
+        if let (true, Some(first)) = (columns.is_empty(), chunks.columns().first()) {
+            check_values(first, row_group.rows)?;
+        }
+        // A bit of a predicate's result, and the columns from directory names.
+        let rows = u64::from(row_group.rows);
+        let in_names = (selection.sources(row_group.file).iter()).map(|source| match source {
+            ColumnSource::Partition(value) => value.bytes(rows),
+            ColumnSource::Column(_) => 0,
+        });
+        check_memory(in_names.fold(rows / 8, u64::saturating_add))
     }
 
     /// Decodes a row group with a predicate. The columns of the predicate come first. If no row is kept, nothing else

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection},
+    errors::{ParquetError, Result as ParquetResult},
     file::{
         metadata::{ColumnChunkMetaData, ParquetMetaDataBuilder, page_index::PageIndexBuilder},
         page_index::{
@@ -18,13 +19,17 @@ use parquet::{
     },
 };
 
-use super::{Decoder, bytes::GroupBytes, column::GroupColumn};
+use super::{
+    Decoder, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
+    column::GroupColumn, page_walk::PageWalk,
+};
 use crate::{
     column::DecodedColumn,
     dataset::{ColumnSource, Selection},
     error::{Error, Result},
     predicate::{ColumnPages, Filter, rows_that_may_hold},
     row_ranges::RowRanges,
+    thrift::{self, COLUMN_INDEX, OFFSET_INDEX},
 };
 
 /// The offset indexes of some leaf columns, by index of the leaf.
@@ -66,7 +71,10 @@ impl Decoder {
             }
             let index = bytes
                 .get(range)
-                .and_then(|bytes| decode_column_index(&bytes, chunk.column_type()))
+                .and_then(|bytes| {
+                    check_index(&bytes, COLUMN_INDEX)?;
+                    decode_column_index(&bytes, chunk.column_type())
+                })
                 .map_err(|error| Error::corrupt(error.to_string()).in_column(name))?;
             let offsets = &offsets[leaf];
             columns.extend(ColumnPages::new(
@@ -96,6 +104,7 @@ impl Decoder {
         rows: impl Iterator<Item = Range<u32>>,
     ) -> Result<Option<(Vec<DecodedColumn>, RowRanges)>> {
         let row_group = self.dataset.groups()[group as usize];
+        let schema = self.dataset.file_of(group).metadata.parquet_schema();
         let wanted = RowRanges::bridging(rows, BRIDGE_ROWS);
         let leaves = self.leaves(selection, group);
         if wanted.length() > row_group.rows / 2 || !self.is_worth_it(&leaves) {
@@ -108,7 +117,9 @@ impl Decoder {
         let ranges = ranges.map(|range| range.start as usize..range.end as usize);
         let rows = RowSelection::from_consecutive_ranges(ranges, row_group.rows as usize);
         let mut pages = Vec::new();
+        let mut firsts = Vec::new();
         for (leaf, chunk) in &leaves {
+            firsts.push(pages.len());
             let locations = offsets[leaf].page_locations();
             let (start, _) = chunk.byte_range();
             // The dictionary precedes the first page.
@@ -121,7 +132,16 @@ impl Decoder {
             }
             pages.extend(rows.scan_ranges(locations));
         }
-        let bytes = self.read(group, pages)?;
+        let bytes = self.read(group, pages.clone())?;
+        let ends = firsts.iter().skip(1).copied().chain([pages.len()]);
+        let mut needed = 0_u64;
+        for (((leaf, chunk), first), end) in leaves.iter().zip(&firsts).zip(ends) {
+            let name = schema.get_column_root(*leaf).name();
+            let needs = needed_for(chunk, &pages[*first..end], &bytes, wanted.length())
+                .map_err(|error| error.in_column(name))?;
+            needed = needed.saturating_add(needs);
+        }
+        check_memory(needed)?;
         let metadata = self.one_group(group, offsets)?;
         let columns = (selection.sources(row_group.file).iter())
             .zip(selection.schema.fields())
@@ -169,9 +189,10 @@ impl Decoder {
         };
         let bytes = self.read(group, ranges.clone())?;
         let offsets = leaves.iter().zip(ranges).map(|((leaf, _), range)| {
-            let index = bytes
-                .get(range)
-                .and_then(|bytes| decode_offset_index(&bytes));
+            let index = bytes.get(range).and_then(|bytes| {
+                check_index(&bytes, OFFSET_INDEX)?;
+                decode_offset_index(&bytes)
+            });
             Ok((
                 *leaf,
                 index.map_err(|error| Error::corrupt(error.to_string()))?,
@@ -200,4 +221,33 @@ impl Decoder {
     fn read(&self, group: u32, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {
         self.read_ranges(&self.dataset.file_of(group).info, ranges)
     }
+}
+
+/// Arrow's reader reserves memory by the numbers of an index before it finds that bytes are missing.
+fn check_index(bytes: &[u8], structure: thrift::Structure) -> ParquetResult<()> {
+    match thrift::is_sound(bytes, structure) {
+        true => Ok(()),
+        false => Err(ParquetError::General(
+            "its page index is invalid".to_owned(),
+        )),
+    }
+}
+
+/// The bytes that decoding `rows` rows from some pages of a chunk needs.
+///
+/// # Errors
+/// If a page header is invalid, or if the pages disagree with the footer.
+fn needed_for(
+    chunk: &ColumnChunkMetaData,
+    pages: &[Range<u64>],
+    bytes: &GroupBytes,
+    rows: u32,
+) -> Result<u64> {
+    let mut walk = PageWalk::default();
+    for page in pages {
+        let page = bytes.get(page.clone());
+        let page = page.map_err(|error| Error::corrupt(error.to_string()))?;
+        walk.add(&mut ChunkSource::Memory(page))?;
+    }
+    walk.needed(chunk, u64::from(rows))
 }

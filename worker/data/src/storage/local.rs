@@ -95,7 +95,7 @@ impl Storage for LocalStorage {
                 let mut bytes = self
                     .buffers
                     .take(length)
-                    .map_err(|error| failed(error, path))?;
+                    .map_err(|problem| Error::from(problem).in_file(&path.to_string_lossy()))?;
                 open.read_exact_at(&mut bytes, range.start)
                     .map_err(|error| failed(error, path))?;
                 Ok(self.buffers.share(bytes))

@@ -3,6 +3,8 @@
 // Each test file uses its own part.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod craft;
+
 use std::{fs::File, path::Path, sync::Arc};
 
 use arrow_array::{
