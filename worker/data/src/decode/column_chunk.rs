@@ -5,7 +5,7 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
     chunk_source::ChunkSource,
-    header::{self, PageHeader, PageType},
+    header::{self, PageHeader, PageType, RLE},
     literals::Literals,
     page_walk::PageWalk,
 };
@@ -35,6 +35,8 @@ pub(super) struct Page {
     /// Bytes of the repetition and of the definition levels, which come first. If `None` (version 1), a length
     /// precedes each kind.
     pub(super) levels: Option<(usize, usize)>,
+    /// Whether the repetition and the definition levels are runs.
+    pub(super) are_runs: (bool, bool),
 }
 
 impl ColumnChunk {
@@ -104,6 +106,10 @@ impl ColumnChunk {
                 values: header.values,
                 encoding: header.encoding,
                 levels,
+                are_runs: (
+                    header.repetition_encoding == RLE,
+                    header.definition_encoding == RLE,
+                ),
             };
             match header.page_type {
                 PageType::Dictionary => chunk.dictionary = Some(page),

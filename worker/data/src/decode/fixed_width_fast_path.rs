@@ -115,6 +115,10 @@ impl<'a> Layout<'a> {
                 return None;
             }
             let is_list = matches!(leaf.values, Values::Lists { .. });
+            // An old encoding packs the bits of levels.
+            if (is_list && !page.are_runs.0) || (leaf.definition > 0 && !page.are_runs.1) {
+                return None;
+            }
             let levels = split_levels(page.levels, chunk.page(page), is_list, leaf.definition > 0)?;
             all_defined(levels.definition, leaf.definition, page.values)?;
             if is_list {
@@ -252,6 +256,44 @@ fn each_index(indices: &[u8], count: usize, mut emit: impl FnMut(u32) -> bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::column_chunk::Page;
+
+    /// Decodes two byte strings of two bytes, with a run of definition levels if they are optional.
+    fn is_decoded(definition: i16, are_runs: (bool, bool)) -> bool {
+        let levels: &[u8] = match definition {
+            0 => &[],
+            _ => &[2, 0, 0, 0, 0x04, 0x01],
+        };
+        let bytes = [levels, b"\x02\0\0\0ab\x02\0\0\0cd"].concat();
+        let leaf = Leaf {
+            values: Values::Bytes,
+            definition,
+            rows: 2,
+        };
+        let page = Page {
+            start: 0,
+            end: bytes.len(),
+            values: 2,
+            encoding: PLAIN,
+            levels: None,
+            are_runs,
+        };
+        let chunk = ColumnChunk {
+            bytes: bytes.into(),
+            dictionary: None,
+            data: vec![page],
+        };
+        let decoded = decode(leaf, &chunk, &BufferPool::default());
+        decoded.unwrap().is_some()
+    }
+
+    #[test]
+    fn levels_that_are_no_runs_are_left_to_arrow() {
+        assert!(is_decoded(1, (true, true)));
+        assert!(is_decoded(1, (false, true)), "it has no repetition levels");
+        assert!(!is_decoded(1, (true, false)));
+        assert!(is_decoded(0, (false, false)), "it has no levels");
+    }
 
     #[test]
     fn indices_end_at_the_first_bad_one() {

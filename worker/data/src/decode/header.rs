@@ -4,6 +4,9 @@
 
 use crate::thrift::{Compact, FALSE, I32, STRUCT, TRUE};
 
+/// Number of the encoding of levels as runs, in parquet.thrift.
+pub(super) const RLE: i32 = 3;
+
 /// The type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageType {
@@ -23,6 +26,9 @@ pub(super) struct PageHeader {
     pub(super) values: usize,
     /// Number of the encoding in parquet.thrift.
     pub(super) encoding: i32,
+    /// For pages of version 1: the encodings of both kinds of levels. Those of version 2 are runs.
+    pub(super) definition_encoding: i32,
+    pub(super) repetition_encoding: i32,
     /// For pages of version 2: bytes of both kinds of levels, which precede the values and are not compressed.
     pub(super) definition_bytes: usize,
     pub(super) repetition_bytes: usize,
@@ -41,6 +47,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
         crc: None,
         values: 0,
         encoding: 0,
+        definition_encoding: RLE,
+        repetition_encoding: RLE,
         definition_bytes: 0,
         repetition_bytes: 0,
         is_compressed: true,
@@ -60,7 +68,16 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
             (3, I32) => header.compressed = input.length()?,
             // A checksum is 32 bits in a signed field.
             (4, I32) => header.crc = Some(input.i32()? as u32),
-            (5 | 7, STRUCT) => input.page(&mut header, &[Field::Values, Field::Encoding])?,
+            (5, STRUCT) => input.page(
+                &mut header,
+                &[
+                    Field::Values,
+                    Field::Encoding,
+                    Field::DefinitionEncoding,
+                    Field::RepetitionEncoding,
+                ],
+            )?,
+            (7, STRUCT) => input.page(&mut header, &[Field::Values, Field::Encoding])?,
             (8, STRUCT) => input.page(
                 &mut header,
                 &[
@@ -84,6 +101,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
 enum Field {
     Values,
     Encoding,
+    DefinitionEncoding,
+    RepetitionEncoding,
     Definition,
     Repetition,
     IsCompressed,
@@ -101,6 +120,8 @@ impl Compact<'_> {
             match (field.unwrap_or(&Field::Other), kind) {
                 (Field::Values, I32) => header.values = self.length()?,
                 (Field::Encoding, I32) => header.encoding = self.i32()?,
+                (Field::DefinitionEncoding, I32) => header.definition_encoding = self.i32()?,
+                (Field::RepetitionEncoding, I32) => header.repetition_encoding = self.i32()?,
                 (Field::Definition, I32) => header.definition_bytes = self.length()?,
                 (Field::Repetition, I32) => header.repetition_bytes = self.length()?,
                 (Field::IsCompressed, TRUE | FALSE) => header.is_compressed = kind == TRUE,

@@ -10,7 +10,7 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
     fixed_width_fast_path::{Leaf, PLAIN, Values},
-    header::{self, PageType},
+    header::{self, PageType, RLE},
     levels::{all_defined, split_levels},
     snappy::{MAX_COPIED_DIVISOR, SnappyContent},
 };
@@ -52,7 +52,7 @@ pub(super) fn decode(leaf: Leaf, chunk: &ColumnChunkMetaData, bytes: &Bytes) -> 
             PageType::DataV2 => Some((header.repetition_bytes, header.definition_bytes)),
             _ => return None,
         };
-        if header.encoding != PLAIN {
+        if header.encoding != PLAIN || (leaf.definition > 0 && header.definition_encoding != RLE) {
             return None;
         }
         // More bytes than the footer says means damage.
