@@ -19,7 +19,11 @@ use arrow_array::{
 use arrow_select::{concat::concat, take::take};
 use common::{WIDTH, drain, ids, reader, rows, tensor, text, write_with};
 use elasticrun_core::random::Random;
-use elasticrun_data::{Dataset, ReaderOptions};
+use elasticrun_data::{
+    Comparison, Dataset, Predicate, Reader, ReaderOptions, Value,
+    elastic::{Elastic, ElasticOptions},
+};
+use elasticrun_ledger::ReadOrder;
 use parquet::{
     basic::{Compression, ZstdLevel},
     file::properties::{WriterProperties, WriterVersion},
@@ -286,4 +290,58 @@ fn row_groups_in_different_forms_go_into_one_batch() {
         common::write(&path, &written, 100);
         compare(&path, &written);
     }
+}
+
+#[test]
+fn widths_are_known_without_a_row() {
+    let directory = tempfile::tempdir().unwrap();
+    // The first row group has no row.
+    for (name, rows) in [("a", rows(0, 0)), ("b", rows(0, 3))] {
+        let path = directory.path().join(name);
+        common::write(&path, &rows, 100);
+    }
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    let widths = [None, Some(WIDTH), Some(WIDTH * 4), None];
+    let reader = Reader::new(dataset.clone(), ReaderOptions::default()).unwrap();
+    assert_eq!(reader.widths(), widths);
+    let dropped = Predicate::Compare {
+        column: "id".to_owned(),
+        comparison: Comparison::Less,
+        value: Value::Int(0),
+    };
+    for order in [ReadOrder::default(), ReadOrder::Deterministic(60)] {
+        for (shard, predicate) in [(6, None), (0, Some(dropped.clone()))] {
+            let options = ElasticOptions {
+                batch: std::num::NonZeroU32::new(3).unwrap(),
+                weight: 1,
+                order,
+                reader: ReaderOptions {
+                    predicate,
+                    ..ReaderOptions::default()
+                },
+            };
+            let mut elastic = Elastic::new(dataset.clone(), options).unwrap();
+            elastic.enter_shard(shard, 7).unwrap();
+            let batch = elastic.next_batch().unwrap().unwrap();
+            assert_eq!(batch.rows(), 0);
+            let found: Vec<_> = batch.columns().iter().map(|column| column.width).collect();
+            assert_eq!(found, widths);
+        }
+    }
+}
+
+#[test]
+fn rows_of_any_length_have_no_width() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    let mut lists = ListBuilder::new(Float32Builder::new());
+    for id in 0..3 {
+        lists.values().append_slice(&tensor(id)[..id as usize]);
+        lists.append(true);
+    }
+    let batch = RecordBatch::try_from_iter([("x", Arc::new(lists.finish()) as ArrayRef)]).unwrap();
+    common::write(&path, &batch, 100);
+    let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+    let reader = Reader::new(dataset, ReaderOptions::default()).unwrap();
+    assert_eq!(reader.widths(), [None]);
 }

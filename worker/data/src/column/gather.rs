@@ -137,7 +137,7 @@ fn copy_small<const SIZE: usize>(
 }
 
 /// Values a row for lists, bytes a row for byte strings; `None` for numbers.
-fn width(data_type: &DataType, size: usize) -> Option<usize> {
+pub(super) fn width(data_type: &DataType, size: usize) -> Option<usize> {
     match data_type {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
             Some(size / field.data_type().primitive_width()?)

@@ -72,6 +72,14 @@ impl DecodedColumn {
         }
     }
 
+    /// The width of a batch of these rows; see [`Column::width`].
+    pub(crate) fn width(&self, data_type: &DataType) -> Option<usize> {
+        match &self.data {
+            ColumnData::FixedWidth(fixed) => gather::width(data_type, fixed.size()),
+            ColumnData::VariableWidth(_) | ColumnData::Arrow(_) => None,
+        }
+    }
+
     /// All rows as an Arrow array of `data_type`.
     pub(crate) fn array(&self, data_type: &DataType) -> &ArrayRef {
         self.array.get_or_init(|| match &self.data {

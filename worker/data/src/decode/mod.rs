@@ -16,12 +16,13 @@ mod page_walk;
 mod pages;
 mod row_blocks;
 mod snappy;
+mod widths;
 mod zero_copy;
 
 use std::{
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -58,6 +59,8 @@ pub(crate) struct Decoder {
     pub(crate) buffers: BufferPool,
     /// Bytes of row groups that were read so far.
     bytes_read: AtomicU64,
+    /// See [`Self::widths`].
+    widths: OnceLock<Box<[Option<usize>]>>,
 }
 
 impl Decoder {
@@ -84,6 +87,7 @@ impl Decoder {
             dataset,
             buffers: BufferPool::default(),
             bytes_read: AtomicU64::new(0),
+            widths: OnceLock::new(),
         })
     }
 

@@ -44,6 +44,13 @@ impl EpochReader {
         }
     }
 
+    pub(super) fn widths(&self) -> &[Option<usize>] {
+        match self {
+            Self::Local { reader, .. } => reader.widths(),
+            Self::Deterministic(reader) => reader.widths(),
+        }
+    }
+
     pub(super) fn skipped(&self) -> &Skipped {
         match self {
             Self::Local { reader, .. } => reader.skipped(),

@@ -48,7 +48,7 @@ pub struct Elastic {
     owner: Owner,
     /// Whether it has entered a round. Only then it returns rows.
     entered: bool,
-    /// Widths of the columns in the last batch.
+    /// Widths of the columns in the last batch with rows; empty before it.
     widths: Vec<Option<usize>>,
     /// Whether the position has changed since the reader was assigned its rows.
     stale: bool,
@@ -210,11 +210,14 @@ impl Elastic {
         let rows = self.options.batch.get();
         let mut batch = match self.reader.step(&mut self.position, rows)? {
             Some(batch) => batch,
-            None => Batch::empty(self.schema().clone(), &self.widths),
+            None => Batch::empty(self.schema().clone(), &[]),
         };
         if batch.rows() > 0 {
             self.widths = batch.columns().iter().map(|column| column.width).collect();
         } else {
+            if self.widths.is_empty() {
+                self.widths = self.reader.widths().to_vec();
+            }
             batch.columns = Batch::empty(self.schema().clone(), &self.widths).columns;
         }
         if let Some(audit) = &mut self.audit {

@@ -97,6 +97,12 @@ impl Reader {
         }
     }
 
+    /// The widths of the columns of a batch, as far as the data set has them; see [`Column`](crate::Column). The first
+    /// call may decode a row group. Blocks.
+    pub fn widths(&self) -> &[Option<usize>] {
+        self.decoder.widths()
+    }
+
     /// Assigns pieces of an epoch, which are opened in this order. Called at the start of an epoch, after a
     /// repartition, and after a rollback. Unprocessed rows of the previous assignment are given up. Row groups in
     /// memory that are still assigned stay there, and all others are dropped.

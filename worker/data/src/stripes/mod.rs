@@ -110,6 +110,11 @@ impl StripeReader {
         &self.decoder.selection.schema
     }
 
+    /// See [`Reader::widths`](crate::Reader::widths).
+    pub(crate) fn widths(&self) -> &[Option<usize>] {
+        self.decoder.widths()
+    }
+
     /// Bytes of row groups that were read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.decoder.bytes_read()

@@ -53,6 +53,44 @@ def test_a_directory_without_a_file_and_a_file_without_a_row(tmp_path):
         assert list(reader) == []
 
 
+@pytest.mark.parametrize("options", [
+    {"batch_size": 10},
+    {"order": "deterministic", "global_batch_size": 10, "stripes": 60, "batch_size": None},
+    {"batch_size": 10, "where": [("index", "<", 0)]},
+])  # fmt: skip
+def test_a_batch_without_rows_has_the_shapes_of_the_others(tmp_path, options):
+    numbers = [[1.0, 2.0, 3.0]] * 3
+    table = pa.table({
+        "index": np.arange(3),
+        "lists": pa.array(numbers, pa.list_(pa.float32())),
+        "large": pa.array(numbers, pa.large_list(pa.float64())),
+        "fixed": pa.array(numbers, pa.list_(pa.float32(), 3)),
+        "bytes": pa.array([b"abcd"] * 3),
+        "flag": pa.array([True, False, True]),
+        "maybe": pa.array([True, None, True]),
+        "weight": pa.array([0.5] * 3),
+        "name": pa.array(["a", "bc", "d"]),
+    })  # fmt: skip
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path)
+    (full,) = shard(path)
+    for number in range(7):
+        data = shard(path, number, 7, **options)
+        for batch in data:
+            if batch.rows:
+                continue
+            for name in full:
+                assert batch[name].shape == (0, *full[name].shape[1:]), name
+                expected = np.dtype(bool) if name == "maybe" else full[name].dtype
+                assert batch[name].dtype == expected, name
+            assert (
+                set(batch.torch())
+                >= set(full.torch())
+                == {"index", "lists", "large", "fixed", "bytes", "flag", "weight"}
+            )
+    assert full["bytes"].view("float32").shape == (3, 1)
+
+
 def test_one_row_for_many_workers(tmp_path):
     path = parquet.write(tmp_path / "set", rows=1, files=1)
     shards = [shard(path, number, 7) for number in range(7)]

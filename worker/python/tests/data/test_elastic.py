@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support import parquet
 from support.audits import committed
@@ -120,6 +122,15 @@ def test_more_workers_than_rows(start, tmp_path, workers):
     text = start.job(f"-np {workers}", script(tmp_path, rows=3, files=1)).succeed()
     assert text.count("EACH ROW 1 TIMES IN 1 STEPS") == workers
     check(tmp_path, rows=3)
+
+
+def test_a_worker_without_rows_has_columns_of_lists(start, tmp_path):
+    program = script(tmp_path, rows=3, files=1, after='assert batch["lists"].shape == (batch.rows, 2), batch.rows')
+    (path,) = (tmp_path / "data").iterdir()
+    lists = pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32()))
+    pq.write_table(pq.read_table(path).append_column("lists", lists), path)
+    text = start.job("-np 4", program).succeed()
+    assert text.count("EACH ROW 1 TIMES IN 1 STEPS") == 4
 
 
 def test_an_empty_data_set_has_no_step(start, tmp_path):

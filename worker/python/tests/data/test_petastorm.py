@@ -95,6 +95,19 @@ def test_a_data_set_of_a_job_decodes_whole_batches():
         assert batch.torch()["matrix"].shape == (batch.rows, 3, 4)
 
 
+def test_a_batch_without_rows_has_the_shapes_of_the_schema():
+    data = ParquetDataset(SET, batch_size=4, codecs="petastorm", where=[("id", "<", 0)])
+    data._enter_shard(0, 1)
+    batches = list(data)
+    assert batches and not any(batch.rows for batch in batches)
+    for batch in batches:
+        assert (batch["matrix"].shape, batch["matrix"].dtype) == ((0, 3, 4), np.float32)
+        assert batch["id"].shape == (0,)
+        # Two rows of any length are an array of objects in any batch.
+        assert batch["packed"].dtype == object
+        assert "matrix" in batch.torch()
+
+
 def test_arrays_of_one_shape_are_a_view_of_the_batch():
     data = ParquetDataset(SET, batch_size=4, codecs="petastorm", columns=["matrix"])
     data._enter_shard(0, 1)

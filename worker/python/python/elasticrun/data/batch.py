@@ -29,9 +29,13 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
     ``torch.from_dlpack`` or ``jax.dlpack.from_dlpack`` of a column makes no copy either.
     """
 
-    def __init__(self, batch: _native.Batch, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self, batch: _native.Batch, decoder: Decoder | None = None, kinds: Mapping[str, str] | None = None
+    ) -> None:
         self._batch = batch
         self._decoder = decoder
+        #: The Arrow types of the columns, by name.
+        self._kinds = kinds or {}
         #: In a :class:`Mixture`, the index of its data set.
         self.source = 0
 
@@ -60,7 +64,7 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         values = self._batch.values(column)
         if values is None:
             raise TypeError(f"column {column!r} is no array of NumPy: take it from arrow()")
-        if values and all(isinstance(value, bool) for value in values):
+        if self._kinds.get(column) == "Boolean" and None not in values:
             return np.array(values, dtype=bool)
         array = np.empty(len(values), dtype=object)
         array[:] = values

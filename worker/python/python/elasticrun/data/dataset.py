@@ -235,7 +235,7 @@ class ParquetDataset:
 
     def _given(self, batch: _native.Batch) -> Batch:
         """The batch for the user: decoded and transformed."""
-        given = Batch(batch, None if self._fields is None else self._decoded)
+        given = Batch(batch, None if self._fields is None else self._decoded, self._kinds)
         return given if self._transform is None else TransformedBatch(given, self._transform(given))
 
     def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:

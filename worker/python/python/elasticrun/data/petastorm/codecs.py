@@ -31,7 +31,7 @@ def decode(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
         if field.codec.name == "NdarrayCodec":
             return _arrays(field, batch)
         if field.codec.name == "CompressedNdarrayCodec":
-            return _stacked([_unpacked(value) for value in batch.values_of(field.name)])
+            return _stacked(field, [_unpacked(value) for value in batch.values_of(field.name)])
         return _images(field, batch)
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, DataError) as error:
         name = field.codec.name if field.codec else "its type"
@@ -73,7 +73,7 @@ def _arrays(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
 
     raw = batch.stored(field.name)
     if raw.dtype != np.uint8 or raw.ndim != 2 or not len(raw):
-        return _stacked([_array(value) for value in batch.values_of(field.name)])
+        return _stacked(field, [_array(value) for value in batch.values_of(field.name)])
     first = io.BytesIO(raw[0].tobytes())
     version = np.lib.format.read_magic(first)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -81,7 +81,7 @@ def _arrays(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
     length = first.tell()
     same = (raw[:, :length] == raw[0, :length]).all()
     if column_major or dtype.hasobject or not same:
-        return _stacked([_array(value.tobytes()) for value in raw])
+        return _stacked(field, [_array(value.tobytes()) for value in raw])
     if raw.shape[1] - length != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
         raise ValueError("its bytes are not as many as its shape needs")
     if not all(shape):
@@ -106,13 +106,17 @@ def _images(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
     import numpy as np
 
     decoded = _native.images(batch.values_of(field.name))
-    return _stacked([None if image is None else np.asarray(image) for image in decoded])
+    return _stacked(field, [None if image is None else np.asarray(image) for image in decoded])
 
 
-def _stacked(values: list[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any]:
-    """One array if all values have the same type and shape; else an array of objects."""
+def _stacked(field: Field, values: list[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any]:
+    """One array if all values have the same type and shape; else an array of objects. Without values, the type and the shape are
+    those of the field."""
     import numpy as np
 
+    number = np.sctypeDict.get(field.dtype)
+    if not values and None not in field.shape and number is not None and issubclass(number, (np.number, np.bool_)):
+        return np.empty((0, *field.shape), dtype=number)
     present = [value for value in values if value is not None]
     kinds = {(value.shape, value.dtype.str) for value in present}
     if len(present) == len(values) and len(kinds) == 1:
