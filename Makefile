@@ -39,7 +39,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
 BENCH_NAMES := rendezvous collectives recovery recovery-torch commit data order notice plugins spark
-FUZZ_NAMES := config frames host_lists plugin_answers
+FUZZ_NAMES := config footers frames host_lists pages plugin_answers thrift
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
 # $(call chosen,COMMAND,NAMES): CHOSEN, or the end of make with exit code 2 if it is not one of NAMES.
@@ -187,7 +187,8 @@ fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists fo
 	cd tests/fuzz && mkdir -p artifacts; \
 	for name in $$names; do \
 	  RUSTFLAGS='$(FUZZ_FLAGS)' CARGO_TARGET_DIR='$(FUZZ_TARGET)' cargo build --release --target "$$host" --bin $$name \
-	    $(if $(filter-out config,$(CHOSEN)),,--features driver); \
+	    $(if $(filter config,$(or $(CHOSEN),config)),--features driver) \
+	    $(if $(filter footers pages thrift,$(or $(CHOSEN),pages)),--features data); \
 	  mkdir -p corpus/$$name; \
 	  "$(FUZZ_TARGET)/$$host/release/$$name" -max_total_time=$$(( $(or $(MINUTES),1) * 60 )) -timeout=10 \
 	    -artifact_prefix=artifacts/$$name- -print_final_stats=1 corpus/$$name seeds/$$name; \

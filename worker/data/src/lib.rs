@@ -37,6 +37,8 @@
 //! Not promised: an order between the batches of two workers; detection of a file change that keeps size and
 //! modification time.
 
+#[cfg(any(test, fuzzing))]
+pub mod any_input;
 mod batch;
 mod buffers;
 mod caught_panic;

@@ -2,8 +2,12 @@
 //!
 //! Source: thrift-compact-protocol.md of Apache Thrift.
 
+#[cfg(any(test, fuzzing))]
+mod any_input;
 mod structures;
 
+#[cfg(any(test, fuzzing))]
+pub use any_input::check_any_structure;
 pub(crate) use structures::{COLUMN_INDEX, FOOTER, OFFSET_INDEX, PAGE_HEADER, Structure, is_sound};
 
 /// Types of the compact protocol.

@@ -3,6 +3,8 @@
 //! Opening only reads the footers. A file whose size or version has changed when one of its row groups is read is an
 //! error.
 
+#[cfg(any(test, fuzzing))]
+mod any_input;
 mod footer;
 mod footer_check;
 mod note;
@@ -18,6 +20,8 @@ use crate::{
     error::{Error, Problem, Result},
     storage::{self, CachedStorage, DiskCache, LocalStorage, Storage},
 };
+#[cfg(any(test, fuzzing))]
+pub use any_input::check_any_footer;
 use footer::{DataFile, footer_bytes, read_footers};
 use partition::PartitionColumns;
 pub(crate) use partition::PartitionValue;

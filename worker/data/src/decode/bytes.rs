@@ -49,6 +49,15 @@ impl GroupBytes {
         })
     }
 
+    /// A file that consists of these bytes.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn from_memory(bytes: Bytes) -> Self {
+        Self {
+            size: bytes.len() as u64,
+            parts: [(0, bytes)].into(),
+        }
+    }
+
     /// Bytes that were read.
     pub(super) fn total(&self) -> u64 {
         self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()

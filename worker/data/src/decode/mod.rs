@@ -1,6 +1,8 @@
 //! Decodes row groups: reads the bytes of the selected columns, then decodes each column separately, so that an error
 //! names its column.
 
+#[cfg(any(test, fuzzing))]
+mod any_input;
 mod bytes;
 mod chunk_source;
 mod claims;
@@ -30,6 +32,8 @@ use std::{
 use arrow_schema::DataType;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
+#[cfg(any(test, fuzzing))]
+pub use self::any_input::check_any_pages;
 pub(crate) use self::group::DecodedGroup;
 use self::{
     bytes::GroupBytes,
