@@ -14,16 +14,13 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int32Array, Int64Array, RecordBatch};
 use common::{
     WIDTH, all,
-    craft::{Craft, data_page, dictionary_page},
+    craft::{Change, Craft, Pages, data_page, dictionary_page},
     drain, ids, reader, rows, three_files, write,
 };
 use elasticrun_data::{Dataset, Error, OnError, Piece, Problem, Reader, ReaderOptions};
 use parquet::{
     basic::{BrotliLevel, Compression, ZstdLevel},
-    file::{
-        metadata::ColumnChunkMetaDataBuilder,
-        reader::{FileReader, SerializedFileReader},
-    },
+    file::reader::{FileReader, SerializedFileReader},
 };
 
 fn one_file(directory: &Path) -> (std::path::PathBuf, Arc<Dataset>) {
@@ -284,7 +281,7 @@ fn headers_that_promise_too_much_are_damaged() {
         let data = data_page(1 << 62, 8, indices.len() as i64, &indices);
         [dictionary, data].concat()
     };
-    for pages in [doubles as fn(&[u8]) -> Vec<u8>, values] {
+    for pages in [doubles as Pages, values] {
         let craft = Craft {
             pages: Some(pages),
             ..Craft::default()
@@ -351,7 +348,6 @@ fn a_footer_that_claims_more_rows_than_its_pages_hold() {
 fn a_chunk_outside_of_its_file_is_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.parquet");
-    type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
     let changes: [Change; 4] = [
         |column| column.set_data_page_offset(-1),
         |column| column.set_total_compressed_size(-1),
@@ -377,7 +373,6 @@ fn a_chunk_outside_of_its_file_is_damaged() {
 fn a_codec_that_is_not_built_in_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.parquet");
-    type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
     let changes: [(Change, &str); 2] = [
         (
             |column| column.set_compression(Compression::BROTLI(BrotliLevel::default())),

@@ -16,6 +16,12 @@ use parquet::{
     },
 };
 
+/// Makes the pages of a chunk, from those that are written.
+pub type Pages = fn(&[u8]) -> Vec<u8>;
+
+/// Changes what the footer says about a column.
+pub type Change = fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder;
+
 /// Changes to a file of one row group. The same for all columns.
 #[derive(Clone, Copy, Default)]
 pub struct Craft {
@@ -23,12 +29,10 @@ pub struct Craft {
     pub written: Option<Compression>,
     /// Number of rows that the footer says.
     pub rows: Option<i64>,
-    /// Makes the pages of a chunk, from those that are written.
-    pub pages: Option<fn(&[u8]) -> Vec<u8>>,
+    pub pages: Option<Pages>,
     /// Bytes of an offset index.
     pub offset_index: Option<fn() -> Vec<u8>>,
-    /// What the footer says about a column.
-    pub column: Option<fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder>,
+    pub column: Option<Change>,
 }
 
 impl Craft {
