@@ -183,10 +183,12 @@ mod tests {
     #[test]
     fn rows_of_one_value_are_counted_at_once() {
         let mut lengths = UniformLength::default();
-        // 2^31 - 1 rows in one run.
-        let levels = [0xfe, 0xff, 0xff, 0xff, 0x0f, 0];
-        lengths.add(&levels, i32::MAX as usize).unwrap();
-        assert_eq!(lengths.finish(i32::MAX as usize), Some(1));
+        // 2^62 rows in one run, which no loop over rows ends.
+        let levels = [
+            0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 0,
+        ];
+        lengths.add(&levels, 1 << 62).unwrap();
+        assert_eq!(lengths.finish(1 << 62), Some(1));
         let mut lengths = UniformLength::default();
         lengths.add(&[0x03, 0b1011_0110], 8).unwrap();
         assert!(lengths.add(&[0x04, 0], 2).is_none(), "lists of 3 and of 1");
