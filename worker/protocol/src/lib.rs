@@ -10,6 +10,7 @@
 #[cfg(any(test, fuzzing))]
 pub mod any_stream;
 pub mod auth;
+mod blob;
 pub mod control;
 pub mod frame;
 mod ids;
@@ -18,6 +19,7 @@ mod millis;
 pub mod store;
 pub mod topology;
 
+pub use blob::Blob;
 pub use control::{AgentCommand, AgentReport, FromAgent, Notice, NoticeKind, ToAgent};
 pub use ids::{
     Boundary, CommitId, DriverEpoch, Generation, HostId, LocalRank, Process, Rank, Round,

@@ -11,7 +11,6 @@
 //! [`MAX_MESSAGE`]. So every message fits a frame, except with keys that need much escaping in JSON; those are refused
 //! when they are written.
 
-mod blob;
 mod refused;
 
 use std::time::Duration;
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DriverEpoch, HostId, Process, Round, millis};
 
-pub use blob::Blob;
+pub use crate::Blob;
 pub use refused::{MISSING_NAMED, Refused, shown};
 
 /// The longest key, in bytes of UTF-8.
