@@ -2,7 +2,7 @@
 //! No other code decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
 //!
 //! The loop never waits for a peer, a disk or a terminal. Each agent has its tasks ([`crate::control`]), each launch has
-//! one ([`crate::launch`]), and a thread writes the output of workers ([`crate::console`]).
+//! one ([`crate::launch`]), and threads write the output of workers ([`crate::console`]).
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::{
     admin_socket,
     agents::Agents,
     clock::Clock,
+    console::Console,
     control,
     discovery::Sources,
     launch::{self, Launcher},
@@ -54,6 +55,7 @@ pub struct Driver {
     pub(crate) setup: Setup,
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
+    pub(crate) console: Console,
     pub(crate) agents: Agents,
     pub(crate) sources: Sources,
     pub(crate) requests: admin_socket::Pending,
@@ -68,8 +70,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Runs the job until it ends the driver. Returns its outcome.
-    pub async fn run(&mut self, mut inputs: Inputs) -> Outcome {
+    /// Runs the job until it ends the driver. Returns its outcome, and the signals that come later.
+    pub async fn run(&mut self, mut inputs: Inputs) -> (Outcome, Signals) {
         let mut heartbeat = interval(self.setup.heartbeat_interval);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = self.clock.ticks();
@@ -108,7 +110,7 @@ impl Driver {
             }
         }
         let outcome = self.job.results().outcome().cloned();
-        outcome.unwrap_or(Outcome::NoStateLeft)
+        (outcome.unwrap_or(Outcome::NoStateLeft), inputs.signals)
     }
 
     fn now(&self) -> Time {
@@ -259,7 +261,10 @@ impl Driver {
                 Command::TellSources { host, state } => self.sources.notify(&host, state),
                 // Reported after the agents have their commands.
                 Command::Announce(decision) => decisions.push(decision),
-                Command::End(_) => self.launcher.end(),
+                Command::End(_) => {
+                    self.launcher.end();
+                    self.console.job_ended();
+                }
                 Command::Exit => self.exits_by = Some(Instant::now() + LAUNCHES_TIMEOUT),
             }
         }

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     env,
     net::{Ipv4Addr, SocketAddr},
-    thread,
     time::Duration,
 };
 
@@ -15,7 +14,7 @@ use elasticrun_core::{
     results::Outcome,
 };
 use elasticrun_protocol::{DriverEpoch, control::Setup};
-use tokio::{net::TcpListener, sync::mpsc, time::timeout};
+use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -49,14 +48,11 @@ const KEEP_FACTOR: u32 = 12;
 /// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
 
-/// Capacity of the channel of workers' output to the console.
-const LINES: usize = 1024;
-
 /// Capacity of the channel of admin requests to the run loop.
 const ADMIN_REQUESTS: usize = 16;
 
-/// How long the console may take at the end to write the remaining output.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long standard error may take at the end for the last lines of the driver.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs a job to its end and returns the exit code.
 ///
@@ -68,7 +64,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
         .context("cannot start a thread")?;
     logging::start(&settings.output, terminal.clone());
-    let console = Console::new(&settings.output, terminal.clone())?;
+    let (console, threads) = Console::start(&settings.output, terminal.clone())?;
     let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
     let listener = listen(&settings).await?;
     let address = listener.local_addr()?;
@@ -94,10 +90,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let tasks = TaskTracker::new();
     let stop = CancellationToken::new();
     let (control_in, control) = mpsc::channel(INPUTS);
-    let (lines_in, lines) = mpsc::channel(LINES);
     let (launches_in, launches) = mpsc::channel(INPUTS);
     let (discovery_in, discovered) = mpsc::channel(16);
-    let written = write_lines(console, lines);
     let store = store::start().context("cannot start a thread")?;
     let clock = Clock::start(settings.timeouts.heartbeat);
     let port = Port {
@@ -106,7 +100,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         silence: lease_of(&settings).silence(),
         clock: clock.clone(),
         control: control_in,
-        output: lines_in,
+        output: console.clone(),
         store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),
@@ -138,6 +132,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             tasks.clone(),
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet, run_id),
+        console: console.clone(),
         agents: Agents::new(EPOCH, store.clone()),
         sources,
         requests: admin_socket::Pending::default(),
@@ -148,7 +143,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         exits_by: None,
     };
     request_short_slices();
-    let outcome = driver
+    let (outcome, mut signals) = driver
         .run(Inputs {
             control,
             launches,
@@ -163,15 +158,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let finished = tokio::task::spawn_blocking(move || sources.finish());
     stop.cancel();
     tasks.close();
-    // The last lines of agents still pass their connections and the console.
-    let _ = timeout(DRAIN_TIMEOUT, tasks.wait()).await;
-    let _ = timeout(DRAIN_TIMEOUT, written).await;
+    console.drain(threads, &tasks, &mut signals).await;
     // `finish` has its own deadline.
     let _ = finished.await;
     let code = code(&outcome);
     terminal.end_log();
     driver.reporter.finish(&outcome, code, &driver.job);
-    terminal.flush(DRAIN_TIMEOUT);
+    terminal.flush(FLUSH_TIMEOUT);
     Ok(code)
 }
 
@@ -186,19 +179,6 @@ fn code(outcome: &Outcome) -> u8 {
         Outcome::NoStateLeft => exit::STATE_LOST,
         Outcome::Stopped { signal } => exit::stopped_by(*signal),
     }
-}
-
-/// Starts the thread that writes workers' output. The receiver completes when all output is written.
-fn write_lines(
-    console: Console,
-    lines: mpsc::Receiver<control::Lines>,
-) -> tokio::sync::oneshot::Receiver<()> {
-    let (done, written) = tokio::sync::oneshot::channel();
-    thread::spawn(move || {
-        console.run(lines);
-        let _ = done.send(());
-    });
-    written
 }
 
 /// Whether all hosts are this machine, and no other host can join.

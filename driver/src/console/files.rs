@@ -1,35 +1,42 @@
 //! `--output-filename`: DIR/rank.NNN/{stdout,stderr}.
 //!
-//! A restarted worker appends after a line that names its start. Nothing is truncated. A file takes at most [`CAP`] bytes
-//! from one job, so that the endless output of one worker does not fill the disk.
+//! - F1 A restarted worker appends after a line that names its start. Nothing is truncated.
+//! - F2 A file has the bytes of its rank. Both files exist from the first bytes of the rank on.
+//! - F3 A file takes at most [`CAP`] bytes from one job, so that the endless output of one worker does not fill the disk.
+//! - F4 Links below DIR are not followed, so that no other file is changed. DIR itself may be a link.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use elasticrun_protocol::{HostId, Process, Rank};
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, open, openat},
+    sys::stat::{Mode, mkdirat},
+    unistd::{UnlinkatFlags, unlinkat},
+};
 
-use crate::control::Lines;
+use super::queue::{Piece, Receiver};
+use crate::report::Terminal;
 
 /// Size limit of the output of one job in one file: 1 GiB.
 const CAP: u64 = 1 << 30;
 
-/// The directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("--output-filename {}: {source}", path.display())]
-pub(crate) struct Error {
-    path: PathBuf,
-    source: io::Error,
-}
+/// The largest number of bytes of one write, after which the progress is noted.
+const MAX_WRITE: usize = 16 << 10;
 
 /// The open files of a job.
 #[derive(Debug)]
-pub(crate) struct Files {
-    directory: PathBuf,
-    open: BTreeMap<(Option<Rank>, bool), Stream>,
+pub(super) struct Files {
+    path: PathBuf,
+    directory: OwnedFd,
+    open: BTreeMap<Option<Rank>, [Stream; 2]>,
+    cap: u64,
 }
 
 #[derive(Debug)]
@@ -45,122 +52,187 @@ impl Files {
     /// Creates the directory and checks that it is writable.
     ///
     /// # Errors
-    /// [`Error`] holds the directory and the error of the system.
-    pub(crate) fn create(directory: &Path) -> Result<Self, Error> {
-        let fail = |source| Error {
-            path: directory.to_owned(),
-            source,
-        };
-        fs::create_dir_all(directory).map_err(fail)?;
-        let probe = directory.join(".elasticrun-probe");
-        File::create(&probe).map_err(fail)?;
-        fs::remove_file(&probe).map_err(fail)?;
+    /// The error of the system.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let directory = open(path, directory_flags(), Mode::empty())?;
+        probe(&directory)?;
         Ok(Self {
-            directory: directory.to_owned(),
+            path: path.to_owned(),
+            directory,
             open: BTreeMap::new(),
+            cap: CAP,
         })
     }
 
-    /// Appends lines to the file of their rank. Returns a warning if that file is given up.
-    pub(crate) fn append(&mut self, lines: &Lines) -> Option<String> {
-        let output = &lines.output;
-        let key = (output.rank, output.stderr);
-        let stream = self.open.entry(key).or_insert_with(|| Stream {
-            path: path(&self.directory, key),
+    /// Writes all pieces of the queue.
+    pub(super) fn run(mut self, mut queue: Receiver, terminal: &Terminal) {
+        while let Some(item) = queue.next() {
+            for warning in self.append(&item.piece, || queue.progress.advance()) {
+                terminal.line(&warning);
+            }
+            queue.progress.written(&item.piece);
+        }
+    }
+
+    /// Appends a piece to the file of its stream. Returns a warning for each file that is given up. Calls `progress` after
+    /// each write.
+    fn append(&mut self, piece: &Piece, progress: impl FnMut()) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let output = &piece.output;
+        let (path, directory) = (&self.path, &self.directory);
+        let streams = self
+            .open
+            .entry(output.rank)
+            .or_insert_with(|| open_streams(path, directory, output.rank, &mut warnings));
+        let stream = &mut streams[usize::from(output.stderr)];
+        let writer = (piece.host.clone(), output.process);
+        if let Err(error) = stream.write(writer, output.as_bytes(), self.cap, progress) {
+            warnings.push(stream.give_up(&error));
+        }
+        warnings
+    }
+}
+
+/// Opens the directory and both files of a rank.
+fn open_streams(
+    path: &Path,
+    directory: &OwnedFd,
+    rank: Option<Rank>,
+    warnings: &mut Vec<String>,
+) -> [Stream; 2] {
+    let rank = rank.map_or("rank.none".to_owned(), |rank| format!("rank.{:03}", rank.0));
+    ["stdout", "stderr"].map(|name| {
+        let mut stream = Stream {
+            path: path.join(&rank).join(name),
             file: None,
             written: 0,
             writer: None,
-        });
-        let writer = (lines.host.clone(), output.process);
-        let first = stream.writer.is_none();
-        if !first && stream.file.is_none() {
-            return None;
+        };
+        match open_file(directory, &rank, name) {
+            Ok(file) => stream.file = Some(file),
+            Err(error) => warnings.push(stream.give_up(&error)),
         }
-        let error = stream.write(&writer, &output.text, first).err();
-        stream.writer = Some(writer);
-        error.map(|error| {
-            stream.file = None;
-            format!(
-                "--output-filename {}: {error}; what this rank prints is no longer kept there",
-                stream.path.display()
-            )
-        })
+        stream
+    })
+}
+
+fn open_file(directory: &OwnedFd, rank: &str, name: &str) -> io::Result<File> {
+    match mkdirat(directory, rank, Mode::from_bits_truncate(0o777)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(error) => return Err(error.into()),
     }
+    let directory = openat(
+        directory,
+        rank,
+        directory_flags() | OFlag::O_NOFOLLOW,
+        Mode::empty(),
+    );
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND | OFlag::O_NOFOLLOW;
+    let mode = Mode::from_bits_truncate(0o666);
+    let file = openat(
+        directory.map_err(link_error)?,
+        name,
+        flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY,
+        mode,
+    );
+    Ok(File::from(file.map_err(link_error)?))
+}
+
+fn directory_flags() -> OFlag {
+    OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC
+}
+
+/// The error of an open that follows no link.
+fn link_error(error: Errno) -> io::Error {
+    match error {
+        Errno::ELOOP => io::Error::other("it is a symbolic link, which is not followed"),
+        error => error.into(),
+    }
+}
+
+/// Creates a file and removes it.
+fn probe(directory: &OwnedFd) -> io::Result<()> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    let name = format!(".elasticrun-probe-{:016x}", u64::from_le_bytes(random));
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    drop(openat(
+        directory,
+        name.as_str(),
+        flags,
+        Mode::from_bits_truncate(0o600),
+    )?);
+    unlinkat(directory, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+    Ok(())
 }
 
 impl Stream {
-    fn write(&mut self, writer: &(HostId, Process), text: &str, first: bool) -> io::Result<()> {
-        if first {
-            if let Some(parent) = self.path.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            self.file = Some(
-                OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(&self.path)?,
-            );
-        }
+    /// Appends bytes, up to the limit of the file.
+    fn write(
+        &mut self,
+        writer: (HostId, Process),
+        bytes: &[u8],
+        cap: u64,
+        mut progress: impl FnMut(),
+    ) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return Ok(());
         };
-        if self.writer.as_ref() != Some(writer)
-            && (writer.1.generation.0 > 1 || !first || file.metadata()?.len() > 0)
-        {
-            let (host, process) = writer;
-            writeln!(file, "--- {host}, {process} ---")?;
+        if self.writer.as_ref() != Some(&writer) {
+            let (host, process) = &writer;
+            let is_first = self.writer.is_none();
+            if process.generation.0 > 1 || !is_first || file.metadata()?.len() > 0 {
+                writeln!(file, "--- {host}, {process} ---")?;
+            }
+            self.writer = Some(writer);
         }
-        self.written += text.len() as u64;
-        if self.written > CAP {
+        let fits = usize::try_from(cap - self.written).unwrap_or(usize::MAX);
+        let fits = fits.min(bytes.len());
+        for part in bytes[..fits].chunks(MAX_WRITE) {
+            file.write_all(part)?;
+            progress();
+        }
+        self.written += fits as u64;
+        if fits < bytes.len() {
             return Err(io::Error::other(format!(
-                "it holds {CAP} bytes of this job, the most it may"
+                "it holds {cap} bytes of this job, the most it may"
             )));
         }
-        file.write_all(text.as_bytes())
+        Ok(())
     }
-}
 
-fn path(directory: &Path, (rank, stderr): (Option<Rank>, bool)) -> PathBuf {
-    let rank = rank.map_or("rank.none".to_owned(), |rank| format!("rank.{:03}", rank.0));
-    directory
-        .join(rank)
-        .join(if stderr { "stderr" } else { "stdout" })
+    /// Closes the file. Returns the warning.
+    fn give_up(&mut self, error: &io::Error) -> String {
+        self.file = None;
+        format!(
+            "--output-filename {}: {error}; what this rank prints is no longer kept there",
+            self.path.display()
+        )
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use elasticrun_protocol::{Generation, LocalRank, control::Output};
+    use std::os::unix::fs::symlink;
 
-    use super::*;
+    use super::{super::queue::tests::piece, *};
 
-    fn lines(generation: u32, text: &str) -> Lines {
-        let process = Process {
-            local_rank: LocalRank(0),
-            generation: Generation(generation),
-        };
-        let output = Output {
-            process,
-            rank: Some(Rank(1)),
-            stderr: false,
-            text: text.into(),
-        };
-        Lines {
-            host: "a".into(),
-            output,
-        }
+    fn append(files: &mut Files, generation: u32, stderr: bool, bytes: &[u8]) -> Vec<String> {
+        files.append(&piece(generation, stderr, bytes), || {})
     }
 
     #[test]
     fn a_restarted_rank_appends_under_its_new_start() {
         let directory = tempfile::tempdir().unwrap();
         let mut files = Files::create(directory.path()).unwrap();
-        assert_eq!(files.append(&lines(1, "one\n")), None);
-        assert_eq!(files.append(&lines(2, "two\n")), None);
-        let written = fs::read_to_string(directory.path().join("rank.001/stdout")).unwrap();
-        assert_eq!(written, "one\n--- a, local rank 0 (start 2) ---\ntwo\n");
+        assert!(append(&mut files, 1, false, b"one\n").is_empty());
+        assert!(append(&mut files, 2, false, b"two\n").is_empty());
+        let read = || fs::read_to_string(directory.path().join("rank.001/stdout")).unwrap();
+        assert_eq!(read(), "one\n--- a, local rank 0 (start 2) ---\ntwo\n");
         let mut again = Files::create(directory.path()).unwrap();
-        again.append(&lines(1, "three\n"));
-        let written = fs::read_to_string(directory.path().join("rank.001/stdout")).unwrap();
+        append(&mut again, 1, false, b"three\n");
+        let written = read();
         assert!(
             written.ends_with("two\n--- a, local rank 0 (start 1) ---\nthree\n"),
             "{written}"
@@ -168,14 +240,64 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_reported_once() {
+    fn a_file_has_the_bytes_of_its_rank_and_both_files_exist() {
         let directory = tempfile::tempdir().unwrap();
         let mut files = Files::create(directory.path()).unwrap();
-        let rank = directory.path().join("rank.001");
-        fs::create_dir_all(&rank).unwrap();
-        std::os::unix::fs::symlink("/dev/full", rank.join("stdout")).unwrap();
-        let warning = files.append(&lines(1, "one\n")).unwrap();
-        assert!(warning.contains("No space left on device"), "{warning}");
-        assert_eq!(files.append(&lines(1, "two\n")), None);
+        let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        for part in bytes.chunks(777) {
+            assert!(append(&mut files, 1, true, part).is_empty());
+        }
+        let read = |name| fs::read(directory.path().join("rank.001").join(name)).unwrap();
+        assert!(read("stderr") == bytes);
+        assert!(read("stdout").is_empty());
+        let all = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(all, 1, "the probe is removed");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "now").unwrap();
+        let out = directory.path().join("out");
+        fs::create_dir_all(out.join("rank.001")).unwrap();
+        symlink(&precious, out.join(".elasticrun-probe")).unwrap();
+        symlink(&precious, out.join("rank.001/stdout")).unwrap();
+        // The directory itself may be a link.
+        let link = directory.path().join("link");
+        symlink(&out, &link).unwrap();
+        let mut files = Files::create(&link).unwrap();
+        let warnings = append(&mut files, 1, false, b"one\n");
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("symbolic link"), "{warnings:?}");
+        assert!(
+            append(&mut files, 1, false, b"two\n").is_empty(),
+            "said once"
+        );
+        assert!(append(&mut files, 1, true, b"error\n").is_empty());
+        assert_eq!(
+            fs::read_to_string(out.join("rank.001/stderr")).unwrap(),
+            "error\n"
+        );
+        // A directory that is a link gives up both files.
+        fs::remove_dir_all(out.join("rank.001")).unwrap();
+        symlink(directory.path(), out.join("rank.001")).unwrap();
+        let mut files = Files::create(&link).unwrap();
+        assert_eq!(append(&mut files, 1, false, b"one\n").len(), 2);
+        assert!(!directory.path().join("stdout").exists());
+        assert_eq!(fs::read_to_string(precious).unwrap(), "now");
+    }
+
+    #[test]
+    fn a_file_at_its_limit_is_full_and_reported_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut files = Files::create(directory.path()).unwrap();
+        files.cap = 5;
+        assert!(append(&mut files, 1, false, b"one\n").is_empty());
+        let warnings = append(&mut files, 1, false, b"two\n");
+        assert!(warnings[0].contains("5 bytes of this job"), "{warnings:?}");
+        assert!(append(&mut files, 1, false, b"three\n").is_empty());
+        let written = fs::read_to_string(directory.path().join("rank.001/stdout")).unwrap();
+        assert_eq!(written, "one\nt");
     }
 }

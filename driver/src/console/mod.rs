@@ -1,136 +1,265 @@
-//! Writes the output of workers to standard output with a prefix, and to files by rank.
+//! The output of workers: to standard output and standard error with a prefix, and to files by rank.
 //!
-//! A thread writes, so that a stopped terminal, a full pipe or a slow disk delays only the workers' output. A file that
-//! cannot be written (a full disk) is reported once. The job and the console continue.
+//! ```text
+//! connection of an agent --+--> queue --> thread of the files --> DIR/rank.NNN
+//!                          +--> queue --> thread of the screen --> stdout, stderr
+//! ```
+//! - C1 The run loop never waits for output. A stopped terminal, a full pipe or a slow disk delays only the workers' output.
+//! - C2 The files do not wait for the screen. With files, output is not shown while its reader takes nothing for
+//!   [`DROP_AFTER`]. One line reports how much. Without files, the workers wait.
+//! - C3 At the end of the job all output is written as long as its readers take it ([`drain`]).
+//! - C4 A file that cannot be written (a full disk) is reported once. The job and the screen continue.
 
+mod drain;
 mod files;
+mod layout;
+mod queue;
+mod screen;
+mod timestamp;
 
 use std::{
-    io::{self, Write},
-    time::SystemTime,
+    convert::Infallible,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
-use elasticrun_protocol::control::Output;
-use tokio::sync::mpsc;
-
-use crate::{
-    config::{self, Prefix},
-    control::Lines,
-    report::Terminal,
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
 };
-pub(crate) use files::{Error, Files};
+use tokio_util::task::TaskTracker;
 
-/// Writes the output of workers.
-#[derive(Debug)]
-pub(crate) struct Console {
-    prefix: Prefix,
-    files: Option<Files>,
+use self::{
+    drain::{Drain, Step, View},
+    files::Files,
+    queue::{Sender, queue},
+    screen::Screen,
+};
+use crate::{config, report::Terminal, signals::Signals};
+pub(crate) use queue::Piece;
+
+/// How long the reader of standard output may take nothing before output that files have is not shown.
+const DROP_AFTER: Duration = Duration::from_secs(10);
+
+/// The output of workers cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The directory of the files cannot be used.
+    #[error("--output-filename {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Takes the output of workers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Console {
     terminal: Terminal,
+    files: Option<Sender>,
+    screen: Sender,
+    given_up: Arc<AtomicBool>,
+    /// When bytes last came from an agent.
+    received: Arc<Mutex<Instant>>,
+    /// Pieces that wait for room in a queue.
+    blocked: Arc<AtomicUsize>,
+}
+
+/// The threads of the console.
+#[derive(Debug)]
+pub(crate) struct Threads(mpsc::Receiver<Infallible>);
+
+impl Threads {
+    /// Waits until both have written all pieces. Cancel-safe.
+    async fn finished(&mut self) {
+        // Each thread holds a sender and sends nothing.
+        let _ = self.0.recv().await;
+    }
 }
 
 impl Console {
-    /// Creates the directory of the files, if the settings name one.
+    /// Creates the directory of the files, if the settings name one, and starts the threads.
     ///
     /// # Errors
-    /// The directory cannot be created or written.
-    pub(crate) fn new(settings: &config::Output, terminal: Terminal) -> Result<Self, Error> {
-        let files = settings
-            .directory
-            .as_deref()
-            .map(Files::create)
-            .transpose()?;
-        Ok(Self {
-            prefix: settings.prefix,
-            files,
+    /// The directory cannot be created or written, or the system refuses a thread.
+    pub(crate) fn start(
+        settings: &config::Output,
+        terminal: Terminal,
+    ) -> Result<(Self, Threads), Error> {
+        let (running, finished) = mpsc::channel(1);
+        let mut files = None;
+        if let Some(path) = &settings.directory {
+            let source = Files::create(path).map_err(|source| Error::Directory {
+                path: path.clone(),
+                source,
+            })?;
+            let (sender, receiver) = queue(None);
+            let (terminal, running) = (terminal.clone(), running.clone());
+            spawn("files", move || {
+                source.run(receiver, &terminal);
+                drop(running);
+            })?;
+            files = Some(sender);
+        }
+        let (screen, receiver) = queue(files.is_some().then_some(DROP_AFTER));
+        let thread = Screen::new(settings.prefix, terminal.clone());
+        let given_up = Arc::clone(&thread.given_up);
+        spawn("screen", move || {
+            thread.run(receiver);
+            drop(running);
+        })?;
+        let console = Self {
             terminal,
-        })
+            files,
+            screen,
+            given_up,
+            received: Arc::new(Mutex::new(Instant::now())),
+            blocked: Arc::default(),
+        };
+        Ok((console, Threads(finished)))
     }
 
-    /// Writes until the channel closes.
-    pub(crate) fn run(mut self, mut lines: mpsc::Receiver<Lines>) {
-        let mut out = Vec::new();
-        while let Some(first) = lines.blocking_recv() {
-            out.clear();
-            self.write(&first, &mut out);
-            while out.len() < 1 << 16
-                && let Ok(more) = lines.try_recv()
-            {
-                self.write(&more, &mut out);
+    /// Takes a piece. Waits while a queue is full. Not cancel-safe: the files may have the piece, and the screen not.
+    pub(crate) async fn write(&self, piece: Piece) {
+        *self.received.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let output = &piece.output;
+        if output.dropped > 0 {
+            self.terminal.line(&format!(
+                "{} bytes of {} of {} on {} are lost: the driver did not take them in time",
+                output.dropped,
+                if output.stderr { "stderr" } else { "stdout" },
+                output.process,
+                piece.host,
+            ));
+        }
+        if output.as_bytes().is_empty() {
+            return;
+        }
+        let piece = Arc::new(piece);
+        let _blocked = Blocked::new(&self.blocked);
+        if let Some(files) = &self.files {
+            files.send(Arc::clone(&piece)).await;
+        }
+        self.screen.send(piece).await;
+    }
+
+    /// Makes room for all output that agents still have, so that they end at once.
+    pub(crate) fn job_ended(&self) {
+        self.queues().for_each(Sender::job_ended);
+    }
+
+    /// Writes what is left at the end of the job: first what the connections in `connections` still bring, then what
+    /// waits. A signal ends it.
+    pub(crate) async fn drain(
+        self,
+        mut threads: Threads,
+        connections: &TaskTracker,
+        signals: &mut Signals,
+    ) {
+        let (mut connected, mut drain) = (true, Drain::new(Instant::now()));
+        let written = loop {
+            let until = match drain.step(Instant::now(), self.view(connected)) {
+                Step::Wait(until) => until,
+                Step::Announce => {
+                    self.announce();
+                    continue;
+                }
+                Step::Disconnect => {
+                    connected = false;
+                    self.close();
+                    continue;
+                }
+                Step::GiveUp => break false,
+            };
+            tokio::select! {
+                () = connections.wait(), if connected => {
+                    connected = false;
+                    self.close();
+                }
+                () = threads.finished(), if !connected => break true,
+                _ = signals.next() => break false,
+                () = sleep_until(until) => {}
             }
-            // If the reader has closed the pipe, the files and the job continue.
-            let _ = self.terminal.print(&out);
+        };
+        if !written {
+            self.given_up.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn write(&mut self, lines: &Lines, out: &mut Vec<u8>) {
-        if let Some(files) = &mut self.files
-            && let Some(warning) = files.append(lines)
-        {
-            self.terminal.line(&warning);
-        }
-        for line in lines.output.text.split_inclusive('\n') {
-            let _ = self.prefix(&lines.output, out);
-            out.extend_from_slice(line.as_bytes());
-            if !line.ends_with('\n') {
-                out.push(b'\n');
+        let names = ["standard output and standard error", "--output-filename"];
+        for (queue, name) in [&self.screen].into_iter().chain(&self.files).zip(names) {
+            let left = queue.progress().left();
+            if left > 0 {
+                let line = format!("{left} bytes of output were not written to {name}");
+                self.terminal.line(&line);
             }
         }
     }
 
-    fn prefix(&self, output: &Output, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.prefix == Prefix::None {
-            return Ok(());
+    /// Says what the end of the job waits for.
+    fn announce(&self) {
+        let waits_for = match self.screen.progress().left() {
+            0 => "the files of --output-filename",
+            _ => "the reader of the output",
+        };
+        self.terminal.line(&format!(
+            "waiting for {waits_for}: {:.1} MB left; Ctrl-C drops them",
+            self.left() as f64 / 1e6
+        ));
+    }
+
+    fn view(&self, connected: bool) -> View {
+        let received = *self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.queues().map(|queue| queue.progress().last()).max();
+        View {
+            connected,
+            blocked: self.blocked.load(Ordering::Relaxed) > 0,
+            left: self.left(),
+            moved: written.map_or(received, |written| written.max(received)),
         }
-        if self.prefix == Prefix::TimeAndRank {
-            write!(out, "{} ", timestamp(SystemTime::now()))?;
-        }
-        let stream = if output.stderr { "stderr" } else { "stdout" };
-        match output.rank {
-            Some(rank) => write!(out, "[{rank}]<{stream}>:"),
-            None => write!(out, "[-]<{stream}>:"),
-        }
+    }
+
+    /// Bytes that are not written. Those that wait for a file and for the screen count twice.
+    fn left(&self) -> u64 {
+        self.queues().map(|queue| queue.progress().left()).sum()
+    }
+
+    fn close(&self) {
+        self.queues().for_each(Sender::close);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &Sender> {
+        self.files.iter().chain([&self.screen])
     }
 }
 
-/// A time in UTC with milliseconds, as in RFC 3339.
-fn timestamp(now: SystemTime) -> String {
-    let since = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(run).map_err(Error::Thread)?;
+    Ok(())
 }
 
-/// The date that is `days` after 1970-01-01. The calculation counts years from March to February.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    (year + era * 400 + u64::from(month <= 2), month, day)
+/// Counts a piece that waits for room.
+struct Blocked<'a>(&'a AtomicUsize);
+
+impl<'a> Blocked<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_timestamp_is_rfc_3339() {
-        let at = |seconds| timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(at(951_782_400_123), "2000-02-29T00:00:00.123Z");
-        assert_eq!(at(1_795_219_199_999), "2026-11-20T23:59:59.999Z");
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -21,7 +21,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{HANDSHAKE, Input, Lines, Port, handshake, log_refused};
+use super::{HANDSHAKE, Input, Port, handshake, log_refused};
+use crate::console::Piece;
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
 const ORDERS: usize = 4096;
@@ -260,17 +261,8 @@ async fn output(
         .unwrap_or(Err(handshake::Error::TimedOut))?;
     loop {
         while let Some(output) = frames.next_message()? {
-            if port
-                .output
-                .send(Lines {
-                    host: host.clone(),
-                    output,
-                })
-                .await
-                .is_err()
-            {
-                return Ok(());
-            }
+            let host = host.clone();
+            port.output.write(Piece { host, output }).await;
         }
         if stream.read_buf(frames.buffer()).await? == 0 {
             return Ok(());

@@ -11,7 +11,7 @@ mod handshake;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_core::AgentConnected;
-use elasticrun_protocol::{FromAgent, HostId, auth::Secret, control::Output};
+use elasticrun_protocol::{FromAgent, HostId, auth::Secret};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{clock::Clock, store};
+use crate::{clock::Clock, console::Console, store};
 pub use connection::Writer;
 
 /// How long a peer may take to prove the job's secret.
@@ -60,15 +60,6 @@ pub enum Input {
     },
 }
 
-/// Lines of a worker for the console.
-#[derive(Debug)]
-pub struct Lines {
-    /// The host of the worker.
-    pub host: HostId,
-    /// The lines.
-    pub output: Output,
-}
-
 /// The context of all connections.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -82,8 +73,8 @@ pub struct Port {
     pub clock: Clock,
     /// Takes control messages.
     pub control: mpsc::Sender<Input>,
-    /// Takes lines of workers. A full channel delays only the agents' output.
-    pub output: mpsc::Sender<Lines>,
+    /// Takes output of workers. A slow reader delays only the agents' output.
+    pub output: Console,
     /// Takes connections to the key-value store.
     pub store: store::Handle,
     /// Ends the port.

@@ -2,6 +2,7 @@
 
 mod decision;
 mod events;
+mod spinner;
 mod summary;
 mod terminal;
 

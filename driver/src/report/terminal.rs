@@ -1,18 +1,19 @@
-//! The terminal, shared by the progress line, the driver's lines, its log and the workers' output.
+//! Standard error of the driver: the progress line, the driver's lines and its log. Workers' output shares it.
 //!
-//! A thread writes to standard error, so that a stopped terminal or a full pipe delays only that thread. The console's
-//! thread writes workers' output directly to standard output. If both are terminals, this thread writes the output
-//! instead, and hides the progress line meanwhile.
-//!
-//! Invariant: after [`Terminal::end_log`] no log line is written. So the last line of a job is that of its summary, even if a
-//! plugin still prints.
+//! - T1 A thread writes the driver's lines, so that a stopped terminal or a full pipe delays only that thread. The console's
+//!   thread writes workers' output. Both hold the lock of [`Device`] while they write to standard error, or to standard
+//!   output if that is the same file or terminal.
+//! - T2 A line of the driver begins a line. If a worker has left a line open, as with a prompt, the driver ends it.
+//! - T3 After [`Terminal::end_log`] no log line is written. So the last line of a job is that of its summary, even if a
+//!   plugin still prints.
 //!
 //! Not promised: log lines beyond [`LOG_LINES`] that wait.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
@@ -20,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::sys::stat::fstat;
 use serde_json::json;
 use tracing::Level;
 use tracing_subscriber::fmt::{
@@ -29,7 +30,7 @@ use tracing_subscriber::fmt::{
     time::{FormatTime, SystemTime},
 };
 
-use super::Event;
+use super::{Event, spinner::Spinner};
 use crate::config::LogFormat;
 
 /// Log lines that may wait for standard error.
@@ -41,23 +42,23 @@ enum Message {
     Line(String),
     Log(Vec<u8>),
     Progress(String),
-    Print(Vec<u8>, SyncSender<io::Result<()>>),
     Flush(SyncSender<()>),
 }
 
-/// Writes lines of the driver to standard error and output of workers to standard output. Cheap to clone.
+/// Writes lines of the driver to standard error. Cheap to clone.
 ///
-/// On a terminal, a spinner shows the state of the job and is hidden while a line is written. Otherwise there are only
-/// plain lines.
+/// On a terminal, a spinner shows the state of the job. It is hidden while a line is written, and while a worker leaves a
+/// line open. Otherwise there are only plain lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
     messages: Sender<Message>,
     /// Number of log lines that wait.
     logged: Arc<AtomicUsize>,
     log_ended: Arc<AtomicBool>,
+    device: Arc<Mutex<Device>>,
     progress: bool,
-    /// Output of workers shares the terminal with the progress line.
-    shared: bool,
+    /// Standard output and standard error are one file or terminal.
+    one_file: bool,
     /// Each line is a JSON object.
     json: bool,
 }
@@ -74,20 +75,25 @@ impl Terminal {
         let (messages, received) = channel();
         let logged = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::clone(&logged);
+        let device = Arc::new(Mutex::new(Device {
+            spinner: Spinner::new(progress),
+            is_open: false,
+        }));
+        let written = Arc::clone(&device);
         thread::Builder::new()
             .name("terminal".into())
             .spawn(move || {
                 // This thread waits for the terminal, so it must not delay the threads that send to it.
                 elasticrun_agent::use_default_time_slices();
-                write(&received, &waiting, progress);
+                write(&received, &waiting, &written);
             })?;
-        let shared = progress && io::stdout().is_terminal();
         Ok(Self {
             messages,
             logged,
             log_ended: Arc::default(),
+            device,
             progress,
-            shared,
+            one_file: is_one_file(),
             json,
         })
     }
@@ -122,17 +128,18 @@ impl Terminal {
         self.send(Message::Line(line.to_string()));
     }
 
-    /// Writes output of workers. Blocks until standard output takes it.
-    ///
-    /// # Errors
-    /// Standard output is closed.
-    pub(crate) fn print(&self, bytes: &[u8]) -> io::Result<()> {
-        if !self.shared {
-            return print(bytes);
-        }
-        let (done, result) = sync_channel(1);
-        self.send(Message::Print(bytes.to_owned(), done));
-        result.recv().unwrap_or(Ok(()))
+    /// Whether standard output and standard error are one file, pipe or terminal.
+    pub(crate) fn is_one_file(&self) -> bool {
+        self.one_file
+    }
+
+    /// Writes output of workers where lines of the driver are written, too. `compose` gets whether the line is still open
+    /// that it left open last. It returns whether it leaves one open, and what writes.
+    pub(crate) fn write_shared<W: FnOnce()>(&self, compose: impl FnOnce(bool) -> (bool, W)) {
+        let mut device = lock(&self.device);
+        let (is_open, write) = compose(device.is_open);
+        device.spinner.write(is_open, write);
+        device.is_open = is_open;
     }
 
     /// Whether there is a progress line.
@@ -192,49 +199,64 @@ impl Write for &Terminal {
     }
 }
 
-/// Runs the thread. A closed standard error is ignored.
-fn write(messages: &Receiver<Message>, logged: &AtomicUsize, progress: bool) {
-    let spinner = spinner(progress);
+/// Standard error, perhaps together with standard output.
+#[derive(Debug)]
+struct Device {
+    spinner: Spinner,
+    /// The last line is of a worker and has no end.
+    is_open: bool,
+}
+
+impl Device {
+    /// Writes lines of the driver. A closed standard error is ignored.
+    fn write(&mut self, lines: &[u8]) {
+        let lines = whole_lines(self.is_open, lines);
+        self.is_open = false;
+        self.spinner.write(false, || {
+            let _ = io::stderr().lock().write_all(&lines);
+        });
+    }
+}
+
+/// The bytes that put these lines behind a line that is open or not.
+fn whole_lines(is_open: bool, lines: &[u8]) -> Cow<'_, [u8]> {
+    if is_open {
+        [b"\n", lines].concat().into()
+    } else {
+        lines.into()
+    }
+}
+
+fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the thread.
+fn write(messages: &Receiver<Message>, logged: &AtomicUsize, device: &Mutex<Device>) {
     for message in messages {
         match message {
-            Message::Line(text) => spinner.suspend(|| {
-                let _ = writeln!(io::stderr().lock(), "{text}");
-            }),
+            Message::Line(text) => lock(device).write(format!("{text}\n").as_bytes()),
             Message::Log(bytes) => {
                 logged.fetch_sub(1, Ordering::Relaxed);
-                spinner.suspend(|| {
-                    let _ = io::stderr().lock().write_all(&bytes);
-                });
+                lock(device).write(&bytes);
             }
-            Message::Progress(text) => spinner.set_message(text),
-            Message::Print(bytes, done) => {
-                let result = spinner.suspend(|| print(&bytes));
-                let _ = done.try_send(result);
-            }
+            Message::Progress(text) => lock(device).spinner.set_message(text),
             Message::Flush(done) => {
-                spinner.finish_and_clear();
+                lock(device).spinner.remove();
                 let _ = done.try_send(());
             }
         }
     }
 }
 
-fn spinner(progress: bool) -> ProgressBar {
-    if !progress {
-        return ProgressBar::hidden();
+/// Whether standard output and standard error are one file, pipe or terminal. A terminal may have several names.
+fn is_one_file() -> bool {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    if stdout.is_terminal() && stderr.is_terminal() {
+        return true;
     }
-    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
-        spinner.set_style(style);
-    }
-    spinner.enable_steady_tick(Duration::from_millis(200));
-    spinner
-}
-
-fn print(bytes: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()
+    matches!((fstat(stdout), fstat(stderr)), (Ok(stdout), Ok(stderr))
+        if (stdout.st_dev, stdout.st_ino) == (stderr.st_dev, stderr.st_ino))
 }
 
 #[cfg(test)]
@@ -248,8 +270,12 @@ mod tests {
             messages,
             logged: Arc::default(),
             log_ended: Arc::default(),
+            device: Arc::new(Mutex::new(Device {
+                spinner: Spinner::new(false),
+                is_open: false,
+            })),
             progress: false,
-            shared: false,
+            one_file: false,
             json: false,
         };
         let log = |text: &str| (&terminal).write_all(text.as_bytes()).unwrap();
@@ -262,5 +288,11 @@ mod tests {
             matches!(&sent[..], [Message::Log(_), Message::Line(line)] if line == "elasticrun: succeeded"),
             "{sent:?}"
         );
+    }
+
+    #[test]
+    fn a_line_of_the_driver_begins_a_line() {
+        assert_eq!(whole_lines(false, b"round 1\n")[..], b"round 1\n"[..]);
+        assert_eq!(whole_lines(true, b"round 1\n")[..], b"\nround 1\n"[..]);
     }
 }

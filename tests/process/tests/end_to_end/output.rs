@@ -7,8 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use elasticrun_process_tests::{Job, What};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use elasticrun_process_tests::{Job, What, send_signal};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::signal::Signal,
+};
 
 use crate::support::at_step;
 
@@ -36,9 +39,9 @@ fn lines_carry_their_rank_and_files_too() {
         .unwrap();
     assert!(line.contains('T') && line.contains('Z'), "a time: {line}");
     assert!(
-        ended.stdout.contains("[0]<stderr>:to stderr 0"),
+        ended.stderr.contains("[0]<stderr>:to stderr 0"),
         "{}",
-        ended.stdout
+        ended.stderr
     );
 }
 
@@ -84,6 +87,9 @@ fn a_console_that_is_never_read_does_not_hold_up_training_nor_the_end() {
     // Messages of the driver do not wait behind the output of workers.
     job.wait_said("started with 4 workers");
     job.finish();
+    // All processes but the driver have ended. It waits for the reader, unless the user ends that.
+    job.wait_said("waiting for the reader of the output");
+    send_signal(job.driver(), Signal::SIGINT);
     job.end().expect(0, &["succeeded"]);
     drop(reader);
 }
@@ -120,7 +126,7 @@ fn a_console_that_is_not_read_holds_up_its_printers_and_nobody_else() {
 }
 
 /// A pipe whose ends no child inherits by accident.
-fn pipe() -> (OwnedFd, OwnedFd) {
+pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap()
 }
 

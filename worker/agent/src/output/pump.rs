@@ -180,11 +180,6 @@ impl Pump {
     }
 
     fn output(&self, text: String) -> control::Output {
-        control::Output {
-            process: self.process,
-            rank: self.rank.get(),
-            stderr: self.stderr,
-            text,
-        }
+        control::Output::new(self.process, self.rank.get(), self.stderr, text.into_bytes())
     }
 }
