@@ -37,7 +37,8 @@ pub struct AgentOptions {
     pub abandoned: CancellationToken,
     /// The total time to reach the driver.
     pub connect_timeout: Duration,
-    /// How long a worker may block on its output while the driver reads none. After that lines are dropped.
+    /// How long a worker may block on its output while the driver reads none, and how long the agent waits at its end.
+    /// After that output is dropped.
     pub output_timeout: Duration,
 }
 

@@ -25,7 +25,7 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     assert_eq!(tail, ["err", "out by the driver 0 1"]);
     control.command(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
-    let text = lines.rest().await;
+    let text = String::from_utf8(lines.rest().await.0).unwrap();
     assert!(text.contains("out by the driver 0 1\n"), "{text}");
     let (status, stderr) = agent.end().await;
     assert!(status.success(), "{stderr}");

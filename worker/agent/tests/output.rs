@@ -1,8 +1,8 @@
-//! The output of workers: no line is lost that can be kept, and no worker blocks for ever.
+//! The output of workers: no byte is lost that can be kept, and no worker blocks for ever.
 
 mod common;
 
-use common::{Agent, Driver, process, shell};
+use common::{Agent, Driver, eventually, process, processes_of_run, shell};
 use elasticrun_protocol::{
     AgentCommand, AgentReport,
     control::{Exit, Output},
@@ -17,7 +17,6 @@ async fn all_of_ten_megabytes_comes_in_order() {
     let reader = tokio::spawn(async move {
         let mut stdout = String::new();
         while let Some(Output { stderr, text, .. }) = lines.next().await {
-            assert!(text.ends_with('\n'));
             if !stderr {
                 stdout += &text;
             }
@@ -46,7 +45,7 @@ async fn all_of_ten_megabytes_comes_in_order() {
 }
 
 #[tokio::test]
-async fn without_a_reader_lines_are_dropped_and_counted() {
+async fn without_a_reader_bytes_are_dropped_and_counted() {
     let driver = Driver::new(shell("seq 1 5000000; echo the end")).await;
     let agent = Agent::start(&driver.launch(), &[("ELASTICRUN_TEST_PATIENCE_MS", "200")]);
     let (mut control, mut lines) = driver.welcome().await;
@@ -65,23 +64,78 @@ async fn without_a_reader_lines_are_dropped_and_counted() {
     let rss: u64 = rss.split_whitespace().next().unwrap().parse().unwrap();
     assert!(rss < 40_000, "{rss} kB");
     control.command(AgentCommand::Shutdown).await;
-    let text = lines.rest().await;
-    let mut dropped = 0;
-    let mut got = 0;
-    for line in text.lines() {
-        match line.strip_prefix("[elasticrun] ") {
-            Some(note) => {
-                dropped += note
-                    .strip_suffix(" lines dropped")
-                    .unwrap()
-                    .parse::<u32>()
-                    .unwrap()
-            }
-            None => got += 1,
-        }
-    }
+    let (got, dropped) = lines.rest().await;
     assert!(dropped > 0);
-    assert_eq!(got + dropped, 5_000_001);
+    let length: u64 = (1..=5_000_000_u64)
+        .map(|number| number.to_string().len() as u64 + 1)
+        .sum();
+    assert_eq!(
+        got.len() as u64 + dropped,
+        length + "the end\n".len() as u64
+    );
+    assert!(got.starts_with(b"1\n2\n3\n"));
+}
+
+#[tokio::test]
+async fn the_driver_may_begin_to_read_after_the_end() {
+    // As much as the queue of the agent holds, and more than the connection does.
+    let driver = Driver::new(shell("head -c 4000000 /dev/zero; echo; echo the end >&2")).await;
+    let (agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let Some(AgentReport::Exited { process: ended, .. }) = control.report().await else {
+        panic!("no exit");
+    };
+    assert_eq!(ended, process(0, 1));
+    control.command(AgentCommand::Shutdown).await;
+    eventually("all processes have ended", || {
+        processes_of_run(&driver.run_id).is_empty()
+    })
+    .await;
+    let (got, dropped) = lines.rest().await;
+    assert_eq!((got.len(), dropped), (4_000_001 + "the end\n".len(), 0));
+    assert!(agent.end().await.0.success());
+}
+
+#[tokio::test]
+async fn an_agent_says_what_a_driver_that_does_not_read_lost() {
+    let driver = Driver::new(shell("head -c 4000000 /dev/zero")).await;
+    let agent = Agent::start(&driver.launch(), &[("ELASTICRUN_TEST_PATIENCE_MS", "200")]);
+    let (mut control, lines) = driver.welcome().await;
+    control.spawn(0, 1).await;
+    let Some(AgentReport::Exited { .. }) = control.report().await else {
+        panic!("no exit");
+    };
+    control.command(AgentCommand::Shutdown).await;
+    let (status, log) = agent.end().await;
+    assert!(status.success());
+    assert!(
+        log.contains("the driver does not take the last output") && log.contains("bytes="),
+        "{log}"
+    );
+    drop(lines);
+}
+
+#[tokio::test]
+async fn a_line_without_an_end_comes_while_the_worker_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let seen = directory.path().join("seen").display().to_string();
+    // The worker waits until the driver has seen each text.
+    let wait = format!("until [ -e {seen} ]; do sleep 0.01; done; rm {seen}");
+    let script = format!(
+        "printf '\\rstep 1'; {wait}; printf '\\rstep 2'; {wait}; printf 'name? ' >&2; {wait}"
+    );
+    let driver = Driver::new(shell(&script)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    for text in ["\rstep 1", "\rstep 2", "name? "] {
+        assert_eq!(lines.until(text).await, text);
+        std::fs::write(&seen, "").unwrap();
+    }
+    let Some(AgentReport::Exited { exit, tail, .. }) = control.report().await else {
+        panic!("no exit");
+    };
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!(tail, ["step 2", "name? "]);
 }
 
 #[tokio::test]
@@ -114,9 +168,16 @@ async fn the_last_lines_before_a_death_are_not_lost() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_do_not_hurt() {
-    let driver = Driver::new(shell("head -c 300000 /dev/urandom; echo; echo after")).await;
+async fn bytes_that_are_no_text_arrive_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy");
+    let script = format!("head -c 300000 /dev/urandom | tee {}", copy.display());
+    let driver = Driver::new(shell(&script)).await;
     let (_agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
-    lines.until("after\n").await;
+    let mut got = Vec::new();
+    while got.len() < 300_000 {
+        got.extend_from_slice(lines.next().await.unwrap().as_bytes());
+    }
+    assert!(got == std::fs::read(copy).unwrap(), "the bytes differ");
 }

@@ -20,5 +20,6 @@ mod signals;
 mod stalls;
 mod store;
 mod strangers;
+mod streams;
 mod support;
 mod timeouts;

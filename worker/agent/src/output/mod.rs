@@ -1,19 +1,22 @@
 //! Forwards the output of workers to the driver, on a thread of its own so that it never delays a recovery.
 //!
 //! ```text
-//! pipe --pump--> whole lines --queue (bounded)--> sender --> driver
-//!                     \--> the last lines of each process
+//! pipe --pump--> pieces --queue (bounded)--> sender --> driver
+//!                   \--> the last lines of each process
 //! ```
 //! - O1 A worker blocks while the queue is full, until the driver has read nothing for the timeout of the queue.
-//!   Then lines are dropped, and one line reports how many.
-//! - O2 The last lines are not lost: the pipes of an ended process are read to the end before its exit is
-//!   reported. If a descendant holds a pipe open, the report waits for `DRAIN_TIMEOUT` only, and the pump goes on.
-//! - O3 Memory is bounded by `queue::CAPACITY`, and an extra for the last lines of ended processes.
+//!   Then bytes are dropped, and the next piece has their number.
+//! - O2 The last bytes are not lost: the pipes of an ended process are read to the end before its exit is
+//!   reported. If a descendant holds a pipe open, the report waits for `DRAIN_TIMEOUT` only, and the pump goes on. At
+//!   its end the agent sends what is left as long as the driver reads.
+//! - O3 Memory is bounded by `queue::CAPACITY`, and an extra for the last bytes of ended processes.
+//! - O4 The pieces of a stream are its bytes. Nothing is added.
 
-mod lines;
+mod pieces;
 mod pump;
 mod queue;
 mod sender;
+mod tail;
 
 use std::{
     net::SocketAddr,
@@ -35,9 +38,6 @@ use queue::Queue;
 
 /// How long to read the pipes of an ended process that a descendant holds open, before its exit is reported.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// How long the driver may take to read the remaining lines at the agent's end.
-const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(3);
 
 enum OutputCommand {
     Read {
@@ -106,7 +106,8 @@ impl Output {
         self.send(OutputCommand::Ended(process));
     }
 
-    /// Sends the remaining lines for at most [`FINAL_SEND_TIMEOUT`], closes the connection and ends the thread.
+    /// Sends the remaining pieces, closes the connection and ends the thread. Gives up once the driver has read nothing
+    /// for [`AgentOptions::output_timeout`].
     pub(crate) async fn finish(mut self) {
         let (done, finished) = oneshot::channel();
         self.send(OutputCommand::Finish(done));
@@ -134,7 +135,8 @@ async fn serve(
     mut todo: mpsc::UnboundedReceiver<OutputCommand>,
 ) {
     let queue = Rc::new(Queue::new(options.output_timeout));
-    let sender = tokio::task::spawn_local(sender::run(options, driver, host, Rc::clone(&queue)));
+    let mut sender =
+        tokio::task::spawn_local(sender::run(options, driver, host, Rc::clone(&queue)));
     let mut pumps = Pumps::new(Rc::clone(&queue), inbox);
     let mut finish = None;
     while let Some(command) = todo.recv().await {
@@ -154,11 +156,14 @@ async fn serve(
     }
     pumps.end();
     queue.close();
-    if tokio::time::timeout(FINAL_SEND_TIMEOUT, sender)
-        .await
-        .is_err()
-    {
-        tracing::warn!("the driver does not take the last lines of output");
+    tokio::select! {
+        _ = &mut sender => {}
+        () = queue.wait_stalled() => {
+            tracing::warn!(
+                bytes = queue.len(),
+                "the driver does not take the last output, which is dropped"
+            );
+        }
     }
     if let Some(done) = finish {
         // Fails only if the receiver is gone.

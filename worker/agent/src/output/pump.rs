@@ -8,14 +8,10 @@ use tokio::{
     net::unix::pipe,
     sync::{mpsc, watch},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
-use super::{
-    DRAIN_TIMEOUT,
-    lines::{self, Lines, Tail},
-    queue::Queue,
-};
+use super::{DRAIN_TIMEOUT, pieces::Pieces, queue::Queue, tail::Tail};
 use crate::{inbox::InboxMessage, process::SharedRank};
 
 const CHUNK: usize = 64 * 1024;
@@ -120,19 +116,31 @@ struct Pump {
     ended: watch::Receiver<bool>,
     queue: Rc<Queue>,
     tail: Rc<RefCell<Tail>>,
+    /// Bytes dropped since the last piece that was queued.
     dropped: u64,
 }
 
 impl Pump {
     async fn run(mut self, mut pipe: pipe::Receiver) {
-        let mut lines = Lines::default();
+        let mut pieces = Pieces::default();
         let mut chunk = vec![0; CHUNK];
         loop {
-            match pipe.read(&mut chunk).await {
+            let read = pipe.read(&mut chunk);
+            let read = match pieces.due() {
+                None => read.await,
+                Some(due) => match timeout_at(due, read).await {
+                    Ok(read) => read,
+                    Err(_) => {
+                        self.deliver(pieces.take()).await;
+                        continue;
+                    }
+                },
+            };
+            match read {
                 Ok(0) => break,
                 Ok(count) => {
-                    let whole = lines.push(&chunk[..count]);
-                    self.deliver(whole).await;
+                    let piece = pieces.push(&chunk[..count], Instant::now());
+                    self.deliver(piece).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -141,21 +149,22 @@ impl Pump {
                 }
             }
         }
-        self.deliver(lines.rest()).await;
-        self.deliver_dropped_count();
+        self.deliver(pieces.take()).await;
+        if self.dropped > 0 {
+            // Reports the number of bytes.
+            self.push(Vec::new());
+        }
     }
 
-    async fn deliver(&mut self, text: Vec<u8>) {
-        if text.is_empty() {
+    async fn deliver(&mut self, piece: Vec<u8>) {
+        if piece.is_empty() {
             return;
         }
-        self.tail.borrow_mut().push(&text);
+        self.tail.borrow_mut().push(self.stderr, &piece);
         if self.has_capacity().await {
-            self.deliver_dropped_count();
-            let text = String::from_utf8_lossy(&text).into_owned();
-            self.queue.push(self.output(text));
+            self.push(piece);
         } else {
-            self.dropped += lines::count(&text);
+            self.dropped += piece.len() as u64;
         }
     }
 
@@ -170,16 +179,9 @@ impl Pump {
         }
     }
 
-    /// Queues a line with the number of dropped lines, if there are any.
-    fn deliver_dropped_count(&mut self) {
-        if self.dropped > 0 && self.queue.has_capacity_for_ended() {
-            let note = format!("[elasticrun] {} lines dropped\n", self.dropped);
-            self.queue.push(self.output(note));
-            self.dropped = 0;
-        }
-    }
-
-    fn output(&self, text: String) -> control::Output {
-        control::Output::new(self.process, self.rank.get(), self.stderr, text.into_bytes())
+    fn push(&mut self, piece: Vec<u8>) {
+        let mut output = control::Output::new(self.process, self.rank.get(), self.stderr, piece);
+        output.dropped = std::mem::take(&mut self.dropped);
+        self.queue.push(output);
     }
 }

@@ -1,4 +1,4 @@
-//! The bounded queue of lines for the driver.
+//! The bounded queue of pieces for the driver.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,7 +15,7 @@ use tokio::{
 /// Bytes that may wait before workers block.
 pub(super) const CAPACITY: usize = 4 << 20;
 
-/// Bytes beyond [`CAPACITY`] for the last lines of ended processes.
+/// Bytes beyond [`CAPACITY`] for what ended processes wrote last.
 const EXTRA_FOR_ENDED: usize = 4 << 20;
 
 /// The queue. It has many producers and one consumer, all on one thread.
@@ -46,7 +46,7 @@ impl Queue {
         }
     }
 
-    /// Waits until lines of a running process fit; `false` if the driver reads nothing for the timeout.
+    /// Waits until a piece of a running process fits; `false` if the driver reads nothing for the timeout.
     pub(super) async fn wait_for_capacity(&self) -> bool {
         while self.bytes.get() >= CAPACITY {
             let deadline = self.progress.get() + self.timeout;
@@ -61,27 +61,27 @@ impl Queue {
         true
     }
 
-    /// Whether lines of an ended process fit. They do not wait for capacity.
+    /// Whether a piece of an ended process fits. It does not wait for capacity.
     pub(super) fn has_capacity_for_ended(&self) -> bool {
         self.bytes.get() < CAPACITY + EXTRA_FOR_ENDED
     }
 
-    /// Adds lines, for which the caller has checked the capacity.
-    pub(super) fn push(&self, lines: control::Output) {
+    /// Adds a piece, for which the caller has checked the capacity.
+    pub(super) fn push(&self, piece: control::Output) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
             self.progress.set(Instant::now());
         }
-        self.bytes.set(self.bytes.get() + lines.text.len());
-        waiting.push_back(lines);
+        self.bytes.set(self.bytes.get() + piece.as_bytes().len());
+        waiting.push_back(piece);
         self.more.notify_one();
     }
 
-    /// The next lines; none once the queue is closed and empty.
+    /// The next piece; none once the queue is closed and empty.
     pub(super) async fn next(&self) -> Option<control::Output> {
         loop {
-            if let Some(lines) = self.waiting.borrow_mut().pop_front() {
-                return Some(lines);
+            if let Some(piece) = self.waiting.borrow_mut().pop_front() {
+                return Some(piece);
             }
             if self.closed.get() {
                 return None;
@@ -90,7 +90,7 @@ impl Queue {
         }
     }
 
-    /// Reports that lines from [`Queue::next`] are written to the driver.
+    /// Reports that a piece from [`Queue::next`] is written to the driver.
     pub(super) fn taken(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
         self.advanced();
@@ -102,11 +102,28 @@ impl Queue {
         self.progress.set(Instant::now());
     }
 
-    /// Closes the queue: no more lines come.
+    /// Bytes that the driver has not taken.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Closes the queue: no more pieces come. The time of [`Queue::wait_stalled`] begins anew.
     pub(super) fn close(&self) {
         self.closed.set(true);
+        self.advanced();
         self.more.notify_one();
         self.closing.notify_one();
+    }
+
+    /// Waits until the driver has read nothing for the timeout.
+    pub(super) async fn wait_stalled(&self) {
+        loop {
+            let deadline = self.progress.get() + self.timeout;
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {

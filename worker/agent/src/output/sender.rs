@@ -1,4 +1,4 @@
-//! Sends lines from the queue to the driver over the connection for output.
+//! Sends pieces from the queue to the driver over the connection for output.
 
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{AgentOptions, connect, error::PeerError, wire};
 
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends until the queue is closed and empty. Reconnects after a failure; the lines that were being sent then may
+/// Sends until the queue is closed and empty. Reconnects after a failure; the piece that was being sent then may
 /// arrive twice or not at all.
 pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId, queue: Rc<Queue>) {
     let mut unsent = None;
@@ -23,7 +23,7 @@ pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId,
         match connect(&options, driver, &host).await {
             Ok(mut stream) => match send(&mut stream, &queue, &mut unsent).await {
                 Ok(()) => {
-                    // All lines are written. A shutdown lets the driver read them to the end.
+                    // All pieces are written. A shutdown lets the driver read them to the end.
                     let _ = stream.shutdown().await;
                     return;
                 }
@@ -60,15 +60,15 @@ async fn send(
         if unsent.is_none() {
             *unsent = queue.next().await;
         }
-        let Some(lines) = unsent else { return Ok(()) };
-        let frame = frame::to_frame(lines)?;
+        let Some(piece) = unsent else { return Ok(()) };
+        let frame = frame::to_frame(piece)?;
         let mut rest = frame.as_slice();
         while !rest.is_empty() {
             let count = stream.write(rest).await?;
             rest = &rest[count..];
             queue.advanced();
         }
-        queue.taken(lines.text.len());
+        queue.taken(piece.as_bytes().len());
         *unsent = None;
     }
 }

@@ -390,13 +390,14 @@ impl Lines {
         self.peer.read().await
     }
 
-    /// All text up to the end of the stream.
-    pub(crate) async fn rest(&mut self) -> String {
-        let mut all = String::new();
+    /// The bytes of both streams up to the end of the connection, and the number of those that were dropped.
+    pub(crate) async fn rest(&mut self) -> (Vec<u8>, u64) {
+        let (mut all, mut dropped) = (Vec::new(), 0);
         while let Some(output) = self.next().await {
-            all += &output.text;
+            all.extend_from_slice(output.as_bytes());
+            dropped += output.dropped;
         }
-        all
+        (all, dropped)
     }
 
     /// Reads until a text has come, and returns all text so far.
