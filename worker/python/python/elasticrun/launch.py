@@ -6,23 +6,21 @@ import os
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from . import _binary
 from . import _options as options
 from ._call_pickle import call_of_this_program
 from ._function_server import FunctionServer
 from ._local_addresses import addresses
+from ._stderr_relay import StderrRelay
 from .errors import from_exit_code
 
 __all__ = ["run"]
 
 R = TypeVar("R")
 
-#: Number of lines from the end of the job's stderr that an error quotes.
-_LAST_LINES = 20
 #: Seconds for an interrupted job to end by itself.
 _GRACE = 5.0
 
@@ -148,9 +146,7 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
             os.close(write)
         threading.Thread(target=_unlock, args=(os.dup(key_pipe.fileno()), server), daemon=True).start()
     assert job.stderr is not None, "it is a pipe"
-    last: deque[bytes] = deque(maxlen=_LAST_LINES)
-    reader = threading.Thread(target=_forward, args=(job.stderr, last), daemon=True)
-    reader.start()
+    stderr = StderrRelay(job.stderr)
     try:
         job.wait()
     except BaseException:
@@ -163,10 +159,9 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
         raise
     finally:
         # Orphans of the job may still hold its stderr.
-        reader.join(_GRACE)
+        stderr.join(_GRACE)
     if job.returncode != 0:
-        message = b"".join(last).decode(errors="replace").strip()
-        raise from_exit_code(job.returncode, message or f"the job ended with {job.returncode}")
+        raise from_exit_code(job.returncode, stderr.tail or f"the job ended with {job.returncode}")
 
 
 def _unlock(key_pipe: int, server: FunctionServer) -> None:
@@ -174,11 +169,3 @@ def _unlock(key_pipe: int, server: FunctionServer) -> None:
         # The line is empty if the driver ended before it had a key.
         if line := pipe.readline().strip():
             server.unlock(bytes.fromhex(line.decode()))
-
-
-def _forward(source: IO[bytes], last: deque[bytes]) -> None:
-    with source:
-        for line in source:
-            last.append(line)
-            sys.stderr.write(line.decode(errors="replace"))
-            sys.stderr.flush()

@@ -6,22 +6,17 @@ The driver sends the address at which agents join, takes requests, and exits whe
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
-import sys
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
 
+from .._stderr_relay import StderrRelay
 from ..errors import ElasticrunError
 
 __all__ = ["DriverEndpoint", "DriverProcess"]
 
-#: Number of lines from the end of the driver's stderr that an error quotes.
-_LAST_LINES = 20
 #: Timeout in seconds for the driver to listen, and to exit after its socket is closed.
 _TIMEOUT = 30.0
 
@@ -51,9 +46,7 @@ class DriverProcess:
             words = [*command[:2], "--parent-fd", str(theirs.fileno()), *command[2:]]
             self.process = subprocess.Popen(words, env=dict(env), stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
         assert self.process.stderr is not None, "it is a pipe"
-        self._tail: deque[str] = deque(maxlen=_LAST_LINES)
-        self._reader = threading.Thread(target=self._forward, args=(self.process.stderr,), daemon=True)
-        self._reader.start()
+        self._stderr = StderrRelay(self.process.stderr)
         self._socket = ours
         self._lines = ours.makefile("rb")
         self._request_lock = threading.Lock()
@@ -94,13 +87,13 @@ class DriverProcess:
         except subprocess.TimeoutExpired:
             return None
         # Orphans of the job may still hold its stderr.
-        self._reader.join(_TIMEOUT)
+        self._stderr.join(_TIMEOUT)
         return code
 
     @property
     def stderr_tail(self) -> str:
         """The last lines of the driver's stderr."""
-        return "\n".join(self._tail).strip()
+        return self._stderr.tail
 
     def end(self) -> None:
         """Ends the driver and all its workers immediately, if it runs."""
@@ -114,11 +107,3 @@ class DriverProcess:
             self.process.wait()
         self._lines.close()
         self._socket.close()
-
-    def _forward(self, source: IO[bytes]) -> None:
-        with source:
-            for line in source:
-                text = line.decode(errors="replace")
-                self._tail.append(text.rstrip(os.linesep))
-                sys.stderr.write(text)
-                sys.stderr.flush()
