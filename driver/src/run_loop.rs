@@ -23,7 +23,7 @@ use crate::{
     discovery::Sources,
     launch::{self, Launcher},
     report::Reporter,
-    signals::Signals,
+    signals::{Signals, UserSignal},
     store,
 };
 
@@ -220,7 +220,15 @@ impl Driver {
         }
     }
 
-    fn on_signal(&mut self, signal: i32) {
+    fn on_signal(&mut self, signal: UserSignal) {
+        let signal = match signal {
+            UserSignal::Stop(signal) => signal,
+            UserSignal::ForAgents(signal) => {
+                return self.reporter.warn(&format!(
+                    "signal {signal} is ignored: as a notice it is for agents (docs/draining.md); SIGTERM ends the job"
+                ));
+            }
+        };
         if self.job.results().outcome().is_none() {
             self.reporter.stopping(signal);
         }

@@ -188,7 +188,7 @@ impl Console {
                     self.close();
                 }
                 () = threads.finished(), if !connected => break true,
-                _ = signals.next() => break false,
+                () = signals.stop() => break false,
                 () = sleep_until(until) => {}
             }
         };

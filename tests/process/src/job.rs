@@ -156,7 +156,11 @@ impl Job {
             panic!("a plan with rows needs the feature `worker`, which writes the data set");
         }
         let create = |name: &str| File::create(path(name)).expect("an output file can be made");
-        let mut words = self.before.clone();
+        // A shell that runs the tests in its background ignores these signals, and the driver would too.
+        let mut words = ["env", "--default-signal=HUP,INT,QUIT"]
+            .map(str::to_owned)
+            .to_vec();
+        words.extend(self.before.iter().cloned());
         let program = self.program.unwrap_or_else(binaries::elasticrun);
         words.push(program.display().to_string());
         words.extend(self.flags.iter().cloned());

@@ -1,4 +1,4 @@
-//! Ctrl-C: once ends the job in order, twice kills it at once.
+//! Ctrl-C: once ends the job in order, twice kills it at once. Other signals end it, or are not for the driver.
 
 use std::time::{Duration, Instant};
 
@@ -53,25 +53,57 @@ fn twice_kills_at_once() {
 #[test]
 fn before_anything_has_started() {
     let job = Job::new("-np 1 --min-np 1").script("sleep 1000").start();
-    wait_for_handler(job.driver());
+    wait_for_status(job.driver(), "SigCgt", Signal::SIGINT);
     send_signal(job.driver(), Signal::SIGINT);
     job.end().expect(130, &["stopped by signal 2"]);
 }
 
-/// Waits until a process handles SIGINT by itself.
-fn wait_for_handler(pid: u32) {
+#[test]
+fn quit_ends_in_order() {
+    let mut job = Job::new("-np 2").start();
+    job.wait_training(2, 3);
+    send_signal(job.driver(), Signal::SIGQUIT);
+    job.end().expect(131, &["stopped by signal 3"]);
+}
+
+#[test]
+fn a_job_under_nohup_outlives_a_hangup() {
+    let mut job = Job::new("-np 2").before(["nohup"]).start();
+    let before = job.wait_training(2, 3);
+    wait_for_status(job.driver(), "SigIgn", Signal::SIGHUP);
+    send_signal(job.driver(), Signal::SIGHUP);
+    job.wait_training(2, before[0].step + 100);
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
+#[test]
+fn a_signal_of_slurm_does_not_end_the_driver() {
+    let mut job = Job::new("-np 2").start();
+    let before = job.wait_training(2, 3);
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+        send_signal(job.driver(), signal);
+        job.wait_said(&format!("signal {} is ignored", signal as i32));
+    }
+    job.wait_training(2, before[0].step + 100);
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
+/// Waits until a signal is in a set of a process: `SigCgt` has those that it handles, `SigIgn` those that it ignores.
+fn wait_for_status(pid: u32, set: &str, signal: Signal) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let caught = status
+        let signals = status
             .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .find_map(|line| line.strip_prefix(set)?.strip_prefix(':'))
             .unwrap()
             .trim();
-        if u64::from_str_radix(caught, 16).unwrap() & (1 << (Signal::SIGINT as u32 - 1)) != 0 {
+        if u64::from_str_radix(signals, 16).unwrap() & (1 << (signal as u32 - 1)) != 0 {
             return;
         }
-        assert!(Instant::now() < deadline, "it never handles SIGINT");
+        assert!(Instant::now() < deadline, "{signal} is never in {set}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
