@@ -7,8 +7,9 @@ use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 
-/// How long a piece waits for the end of its line.
-const LINE_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long a piece waits for the end of its line. A program that writes a line in parts, as Python does without a buffer,
+/// may be preempted for long between two of them on a busy machine. Another worker's output would then cut the line.
+const LINE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The number of bytes at which a piece does not wait for the end of its line.
 const MAX_PIECE: usize = 64 * 1024;
