@@ -83,9 +83,12 @@ fn a_console_that_is_never_read_does_not_hold_up_training_nor_the_end() {
         .fault(at_step(1, 3, What::Print(20_000)))
         .stdout(File::from(writer))
         .start();
+    // Rank 1 has printed more than the pipe holds.
+    let before = job.wait_training(2, 4);
     job.set_hosts("localhost:4\n");
     // Messages of the driver do not wait behind the output of workers.
     job.wait_said("started with 4 workers");
+    job.wait_training(4, before[0].step + 1);
     job.finish();
     // All processes but the driver have ended. It waits for the reader, unless the user ends that.
     job.wait_said("waiting for the reader of the output");
