@@ -39,7 +39,8 @@
 //!   workers have committed once more.
 //! - **R3** No event of an older round, driver epoch or generation changes anything.
 //! - **R4** A slot has at most one live worker process.
-//! - **R5** A round that starts has no worker on a host that was out when the start was sent.
+//! - **R5** A round that starts has no worker on a host that was out when the start was sent. A draining host is out,
+//!   unless fewer than min_np workers are on other hosts and its time is not almost over.
 //! - **R6** Notification is level-triggered: a change reaches a worker however late it registers.
 //! - **R7** A row that is committed and not void is committed once per epoch; at the end of the epoch all rows are:
 //!   `elasticrun_ledger`.

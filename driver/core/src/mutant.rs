@@ -200,6 +200,14 @@ mutants! {
     DrainNeverDue: "7" "R6",
     /// Workers leave a draining host at once, even when too few others are available.
     DrainImpatient: "7",
+    /// Workers of draining hosts that are needed stay only in the round that trains, not while it is left or formed anew.
+    ReserveUnused: "7",
+    /// Workers of draining hosts stay in use although enough others are there.
+    ReserveAlways: "7" "R5",
+    /// Workers of draining hosts that are needed stay beyond the time of their hosts.
+    ReserveNeverDue: "7" "R5",
+    /// Processes are started on draining hosts while their workers are needed.
+    ReserveFilled: "7",
     /// The loss of a draining host is a failure.
     DrainIsFailure: "7" "6",
     /// A list revokes a notice.

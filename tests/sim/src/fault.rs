@@ -80,6 +80,10 @@ pub(crate) enum Fault {
     Drain,
     /// A host will go away: its agent or an operator reports it, and no list takes it back.
     Notice { within: Option<Duration> },
+    /// All hosts with an agent will go away: each is reported at a random time before `apart` has passed.
+    NoticeAll { within: Duration, apart: Duration },
+    /// This host will go away.
+    NoticeHost { host: usize, within: Duration },
     /// Discovery: a draining host is ready again.
     Undrain,
     /// Discovery: a host is reported gone.

@@ -2,7 +2,7 @@
 //!
 //! This code follows the words of the contract and is independent of the core's HostSet and Blacklist on purpose.
 //! A host is removed when it is missing twice or reported gone. A draining host keeps its place and gives no
-//! slots. The job's decision gives the end of an exclusion; the reference checks that the domain stays excluded
+//! slots; its workers may stay for a while if they are needed. The job's decision gives the end of an exclusion; the reference checks that the domain stays excluded
 //! until then.
 
 use std::{
@@ -252,10 +252,19 @@ impl Reference {
         self.known.remove(host);
     }
 
-    /// Whether a slot may be used now.
+    /// Whether a slot may be used now, however many others may.
     pub(crate) fn is_usable(&self, now: Time, host: &HostId, slot: LocalRank) -> bool {
-        let known = self.known.get(host);
-        let there = known.is_some_and(|known| !known.draining && slot.0 < known.slots);
+        !self.drains(host) && self.is_in(now, host, slot)
+    }
+
+    /// Whether the host of a slot drains and has time left: its worker may train on if too few others could.
+    pub(crate) fn may_stay(&self, now: Time, host: &HostId, slot: LocalRank) -> bool {
+        self.drain_due(host).is_some_and(|due| now < due) && self.is_in(now, host, slot)
+    }
+
+    /// Whether a slot is known and not excluded.
+    fn is_in(&self, now: Time, host: &HostId, slot: LocalRank) -> bool {
+        let there = (self.known.get(host)).is_some_and(|known| slot.0 < known.slots);
         let is_out = |domain: &Domain| match self.out.get(domain) {
             Some(Out::ForGood) => true,
             Some(Out::Until(end)) => *end > now,

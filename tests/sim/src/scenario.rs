@@ -218,6 +218,13 @@ impl Scenario {
         if scenario.split && own.percent(30) {
             scenario.cut(&mut own);
         }
+        if scenario.settings.elastic && own.percent(8) {
+            let within = own.millis(500, LONGEST_NOTICE.as_millis() as u64);
+            let apart = own.pick(&[0, 10, 200, 1_000]).unwrap_or(0);
+            let apart = Duration::from_millis(apart);
+            let fault = Fault::NoticeAll { within, apart };
+            scenario.faults.push((early(&mut own), fault));
+        }
         scenario
     }
 

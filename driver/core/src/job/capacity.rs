@@ -1,10 +1,12 @@
-//! Capacity: the slots that may be used now. It is counted again when hosts went away or the blacklist changed. A new
-//! host is only added: ten thousand hosts that register themselves cost ten thousand additions.
+//! Capacity: the slots that may be used now, with those of the [`Reserve`]. It is counted again when hosts went away, or
+//! the blacklist or the reserve changed. A new host is only added: ten thousand hosts that register themselves cost ten
+//! thousand additions.
 
 use std::collections::BTreeMap;
 
 use elasticrun_protocol::{HostId, LocalRank, Rank, control::Place};
 
+use super::reserve::Reserve;
 use crate::{
     blacklist::Blacklist,
     hosts::HostSet,
@@ -32,14 +34,18 @@ pub(super) struct Capacity {
     known: u32,
     /// The known slots that are out for good.
     lost: u32,
+    /// The usable slots of draining hosts.
+    reserve: Reserve,
 }
 
 impl Capacity {
-    /// Counts the slots of the hosts that `may_use` allows. `max` is the maximum size of a round.
+    /// Counts the slots of the hosts that `may_use` allows, and those of the reserve. `max` is the maximum size of a
+    /// round.
     pub(super) fn count(
         hosts: &HostSet,
         blacklist: &Blacklist,
         max: Option<u32>,
+        reserve: Reserve,
         may_use: impl Fn(&HostId) -> bool,
     ) -> Self {
         let mut capacity = Self {
@@ -47,20 +53,32 @@ impl Capacity {
             ..Self::default()
         };
         for host in hosts.in_order().into_iter().filter(|host| may_use(host)) {
-            capacity.add(host, hosts.slots(host), blacklist);
-            if hosts.slots(host) == 0 {
-                // The host is draining, so its slots are not usable. They are not out for good either.
-                capacity.note_known(host, hosts.known_slots(host), blacklist);
+            if hosts.slots(host) > 0 {
+                capacity.add(host, hosts.slots(host), blacklist);
+                continue;
             }
+            // The host is draining, so only the slots of the reserve are usable. The others are not out for good either.
+            capacity.note_known(host, hosts.known_slots(host), blacklist);
+            capacity.insert(host, reserve.slots(host), blacklist);
         }
+        capacity.reserve = reserve;
         capacity
     }
 
     /// Adds a host that is last in the order of arrival.
     pub(super) fn add(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
         self.note_known(host, slots, blacklist);
+        self.insert(host, (0..slots).map(LocalRank), blacklist);
+    }
+
+    fn insert(
+        &mut self,
+        host: &HostId,
+        slots: impl Iterator<Item = LocalRank>,
+        blacklist: &Blacklist,
+    ) {
         let mut usable = BTreeMap::new();
-        for slot in (0..slots).map(LocalRank) {
+        for slot in slots {
             if blacklist.is_out(host, slot) {
                 continue;
             }
@@ -88,6 +106,11 @@ impl Capacity {
         };
         self.known += slots;
         self.lost += (0..slots).map(LocalRank).filter(lost).count() as u32;
+    }
+
+    /// The usable slots of draining hosts.
+    pub(super) fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// The number of usable slots.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - The loss of a draining host is no failure, even before its workers have left.
-//! - If too few workers could train without it, its workers train on until the host's time is almost over.
+//! - If too few workers could train without it, its workers train on until the host's time is almost over
+//!   ([`super::reserve`]).
 //! - A host that still drains when the job ends is drained once its agent has ended.
 //! - A notice of an agent holds as long as the agent's connection, whatever the lists contain. It also holds for a host
 //!   that was missing from the lists for a while (R6).
@@ -106,20 +107,14 @@ impl Job {
         if planted(Mutant::IdleDrainInterrupts) && self.hosts.draining().next().is_some() {
             return true;
         }
-        let never = planted(Mutant::DrainNeverDue);
-        let patient = |host: &HostId| {
-            (self.hosts.drain_due(host)).is_some_and(|due| now < due || never)
-                && !planted(Mutant::DrainImpatient)
-        };
-        if hosts.is_empty() || hosts.iter().any(|host| !patient(host)) {
-            return !hosts.is_empty();
-        }
-        self.choose().len() >= self.needed() as usize
+        let impatient = |host: &HostId| !self.may_wait_for_others(now, host);
+        hosts.iter().any(impatient) || !hosts.is_empty() && self.enough_stay()
     }
 
-    /// The number of members of the round that trains on draining hosts: other workers take their place.
+    /// The number of workers on draining hosts that are in a round or may be in the next one: other workers take their
+    /// place.
     pub(super) fn leaving(&self) -> usize {
-        let trains = |life| matches!(life, Life::Training { .. });
+        let leaves = |life| !matches!(life, Life::Starting { .. } | Life::Stopping);
         let live = |host| {
             self.fleet
                 .host(host)
@@ -128,18 +123,20 @@ impl Job {
         };
         (self.hosts.draining())
             .flat_map(live)
-            .filter(|live| trains(live.life))
+            .filter(|live| leaves(live.life))
             .count()
     }
 
-    /// When members must leave a draining host at the latest.
+    /// When workers must leave a draining host at the latest.
     pub(super) fn next_drain_due(&self) -> Option<Time> {
-        let Phase::Training(training) = &self.rounds.phase else {
-            return None;
+        let members = match &self.rounds.phase {
+            Phase::Training(training) if training.hold.is_none() => Some(&training.members),
+            _ => None,
         };
+        let is_member = |host: &&HostId| members.is_some_and(|members| members.contains_key(*host));
         let due = |host| self.hosts.drain_due(host).filter(|due| *due > self.settled);
-        (self.hosts.draining())
-            .filter(|host| training.hold.is_none() && training.members.contains_key(*host))
+        (self.hosts.draining().filter(is_member))
+            .chain(self.capacity.reserve().hosts())
             .filter_map(due)
             .min()
     }

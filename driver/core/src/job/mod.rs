@@ -9,7 +9,7 @@
 //! | `reports`, `requests`, `failures`, `discovery`, `unable` | the meaning of one event |
 //! | `admission` | agents |
 //! | `slots`, `capacity`, `expected` | processes and their slots |
-//! | `draining` | hosts that will go away |
+//! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
 //! | `grouping`, `group_members` | workers without the SDK |
 //! | `shortage`, `ending`, `shutdown` | the elastic timeout, the end of the job, and the end of its agents |
@@ -32,6 +32,7 @@ mod planning;
 mod probing;
 mod reports;
 mod requests;
+mod reserve;
 mod shortage;
 mod shutdown;
 mod slots;
@@ -419,9 +420,10 @@ impl Job {
         }
     }
 
-    /// Counts the capacity again if hosts or blacklist have changed.
+    /// Counts the capacity again if hosts, blacklist or reserve have changed.
     fn count_anew(&mut self, out: &mut Out) {
-        if std::mem::take(&mut self.capacity_dirty) {
+        let dirty = std::mem::take(&mut self.capacity_dirty);
+        if dirty || self.reserve() != *self.capacity.reserve() {
             self.count_capacity(out);
             self.stop_unusable(out);
             self.recheck_members = true;

@@ -279,6 +279,16 @@ impl Job {
         }
     }
 
+    /// Starts the planned round, which all hosts have answered, unless a member has lost its slot since (R5).
+    fn start_if_usable(&mut self, now: Time, out: &mut Out) {
+        self.count_anew(out);
+        if let Phase::Forming(forming) = &self.rounds.phase
+            && !self.has_lost_slots(&forming.members)
+        {
+            self.start_round(now, out);
+        }
+    }
+
     /// Whether a member has lost its slot; only checked if slots may have gone.
     fn has_lost_slots(&self, members: &BTreeMap<HostId, Vec<Process>>) -> bool {
         let unusable = |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
@@ -317,7 +327,7 @@ impl Job {
                     self.abort_rounds(out);
                 }
             }
-            Phase::Forming(forming) if forming.missing.is_empty() => self.start_round(now, out),
+            Phase::Forming(forming) if forming.missing.is_empty() => self.start_if_usable(now, out),
             Phase::Forming(forming) if forming.deadline > now => {}
             Phase::Forming(forming) => match forming.leaving.take() {
                 Some(left) => {

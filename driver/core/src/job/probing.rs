@@ -122,22 +122,24 @@ impl Job {
         }
     }
 
-    /// Whether a host may be in the next round: it is in the round that trains, or reaches it. If no round trains, its
-    /// probe must not be pending, since that may show that it reaches no host.
+    /// Whether a host may be in the next round: it is in the round that trains, or reaches it and does not drain. If no
+    /// round trains, its probe must not be pending, since that may show that it reaches no host.
     pub(super) fn may_join(&self, host: &HostId) -> bool {
         match self.trains_on() {
             _ if planted(Mutant::NewcomerUnasked) => true,
             Some(members) => {
                 let able = self.settings.elastic && self.probing.able.contains(host);
-                !able || members.contains_key(host) || self.probing.has_passed(host)
+                let admitted = || !able || self.probing.has_passed(host);
+                members.contains_key(host) || !self.hosts.is_draining(host) && admitted()
             }
             None => !self.probing.is_asked(host),
         }
     }
 
-    /// Whether a worker waits that may join.
+    /// Whether a worker waits that may join, on a host that does not drain.
     pub(super) fn has_admitted(&self) -> bool {
-        self.waitlist.iter().any(|(host, _)| self.may_join(host))
+        let stays = |host: &HostId| !self.hosts.is_draining(host);
+        (self.waitlist.iter()).any(|(host, _)| stays(host) && self.may_join(host))
     }
 
     /// Whether a probe of a newcomer is pending, so that the newcomer may still join.
@@ -148,7 +150,10 @@ impl Job {
     /// Probes the hosts with waiting workers, unless they were probed for this round.
     pub(super) fn ask_newcomers(&mut self, now: Time, out: &mut Out) {
         for host in std::mem::take(&mut self.probing.look) {
-            if !self.may_join(&host) && !self.probing.hosts.contains_key(&host) {
+            if self.hosts.is_draining(&host) {
+                // A list may take that back.
+                self.probing.look(&host);
+            } else if !self.may_join(&host) && !self.probing.hosts.contains_key(&host) {
                 self.ask(now, host, out);
             }
         }
@@ -242,14 +247,16 @@ impl Job {
         }
     }
 
-    /// Fails a newcomer, which may try again after its cooldown. The failure began with the probe. A host without
-    /// waiting workers does not fail.
+    /// Fails a newcomer, which may try again after its cooldown. The failure began with the probe. A host that drains or
+    /// has no waiting workers does not fail.
     fn refuse_newcomer(&mut self, now: Time, number: u64, why: String, out: &mut Out) {
         let Some(Asked { host, since, .. }) = self.probing.asked.remove(&number) else {
             return;
         };
         self.probing.hosts.remove(&host);
-        if self.waitlist.iter().any(|(other, _)| *other == host) {
+        if self.hosts.is_draining(&host) {
+            self.probing.look(&host);
+        } else if self.waitlist.iter().any(|(other, _)| *other == host) {
             self.note_host_failure(&host, why, out);
             self.domain_failed(now, Domain::Host(host), since, out);
         }

@@ -24,7 +24,8 @@ impl Job {
         let max = self.settings.max_np;
         self.expected.forget();
         self.counted.forget();
-        self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
+        let reserve = self.reserve();
+        self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, reserve, may_use);
         self.dirty_hosts
             .extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {

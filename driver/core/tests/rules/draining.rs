@@ -16,7 +16,7 @@ fn notice(kind: NoticeKind, within: Option<u64>) -> Notice {
 }
 
 /// The agent of a host reports that its host will go.
-fn noticed(harness: &mut Harness, name: &str, within: Option<u64>) {
+pub(crate) fn noticed(harness: &mut Harness, name: &str, within: Option<u64>) {
     let notice = notice(NoticeKind::SpotInterruption, within);
     harness.report(name, AgentReport::Noticed { notice });
 }
@@ -27,7 +27,7 @@ fn drained(harness: &Harness) -> Vec<&str> {
     drained.map(|(host, _)| host.as_str()).collect()
 }
 
-fn failures(harness: &Harness) -> usize {
+pub(crate) fn failures(harness: &Harness) -> usize {
     let failed = |note: &&Decision| {
         matches!(
             note,

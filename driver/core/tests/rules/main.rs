@@ -12,6 +12,7 @@ mod groups;
 mod harness;
 mod hosts;
 mod probing;
+mod reserve;
 mod rounds;
 mod shutdown;
 mod silence;

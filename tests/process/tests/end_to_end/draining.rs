@@ -296,15 +296,46 @@ fn drain(words: &[&str]) -> (i32, String, String) {
     )
 }
 
+/// The run of a job with `--log-level debug`.
+fn run_of(job: &Running) -> String {
+    let said = job.said();
+    let after = said.split("run_id=").nth(1).expect("the log names the run");
+    after.split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn hosts_that_are_all_noticed_within_a_step_train_on() {
+    const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "127.0.0.2"];
+    let flags = "-np 3 --min-np 1 --max-np 3 --launcher local --log-level debug";
+    let mut job = Job::new(flags)
+        .flag(["-H", "localhost:1,127.0.0.1:1,127.0.0.2:1"])
+        .plan(|plan| plan.step_ms = 500)
+        .start();
+    job.wait_training(3, 2);
+    let run = run_of(&job);
+    // The first host is left at the end of the step. The others get their notices before.
+    for host in HOSTS {
+        let (code, _, why) = drain(&[host, "--in", "600s", "--run", &run]);
+        assert_eq!(code, 0, "{why}");
+    }
+    let from = job.events().len();
+    job.wait_for("a worker trains in the next round", |events| {
+        let next = |event: &Event| event.kind == Kind::Step && event.round > 1;
+        events[from..].iter().any(next).then_some(())
+    });
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_lost(&ended.events, 0);
+}
+
 #[test]
 fn a_person_drains_a_host() {
     let mut job = Job::new(&format!("{FOUR} --log-level debug"))
         .discovered(BOTH)
         .start();
     job.wait_training(4, 2);
-    let said = job.said();
-    let after = said.split("run_id=").nth(1).expect("the log names the run");
-    let run = after.split_whitespace().next().unwrap().to_owned();
+    let run = run_of(&job);
     let (code, _, why) = drain(&["moon", "--run", &run]);
     assert_eq!(
         (code, why.as_str()),

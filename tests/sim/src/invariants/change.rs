@@ -71,7 +71,7 @@ fn waiting(world: &World) -> usize {
 }
 
 /// Workers on usable slots.
-fn there(
+pub(super) fn there(
     world: &World,
     which: impl Fn(Life) -> bool,
     host_counts: impl Fn(&HostId) -> bool,
@@ -139,7 +139,7 @@ fn timed_out(world: &mut World, round: Round, since: Time) {
     }
 }
 
-fn is_failure(command: &Command) -> bool {
+pub(super) fn is_failure(command: &Command) -> bool {
     matches!(
         command,
         Command::Disconnect { .. }

@@ -25,6 +25,7 @@ pub(crate) mod r8;
 pub(crate) mod r9;
 mod reasons;
 pub(crate) mod removal;
+mod reserve;
 mod success;
 pub(crate) mod w5;
 
@@ -108,6 +109,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 change::note(world, note, commands);
                 ends::note(world, note);
                 removal::note(world, note);
+                reserve::note(world, note, commands);
                 paths::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
@@ -148,6 +150,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         {
             r12::dismissed(world, host);
         }
+        reserve::on_command(world, command);
         newcomers::on_command(world, command);
         success::on_command(world, command);
         r3::on_command(world, command);

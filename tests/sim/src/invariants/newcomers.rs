@@ -160,7 +160,10 @@ fn unasked(world: &World) -> Option<HostId> {
 fn waiting(world: &World) -> impl Iterator<Item = &HostId> {
     let trains = matches!(world.driver.job.rounds().phase, Phase::Training(_));
     let hosts = world.driver.job.fleet().hosts().filter(move |_| trains);
+    // The worker of a draining host stays for a round that is formed for another reason. It does not join others.
+    let stays = |host: &HostId| !world.reference.drains(host);
     hosts
+        .filter(move |(host, _)| stays(host))
         .filter(|(_, state)| state.live().any(|live| live.life == Life::Waiting))
         .map(|(host, _)| host)
 }

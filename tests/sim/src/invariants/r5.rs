@@ -1,8 +1,8 @@
-//! R5: a round that starts has no worker on a host (or slot) that was blacklisted, draining or removed when start
-//! was sent.
+//! R5: a round that starts has no worker on a host (or slot) that was blacklisted or removed when start was sent. It has
+//! none on a draining host either, unless too few others are there and the host has time left.
 
-use super::Started;
-use crate::world::World;
+use super::{Started, reserve};
+use crate::{reference::Reference, world::World};
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     for (host, process) in started.members() {
@@ -10,7 +10,11 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         // A deadline that had passed when an event came took effect before the event.
         let references = [Some(&world.reference), world.before_event.as_ref()];
         let mut references = references.into_iter().flatten();
-        if !references.any(|reference| reference.is_usable(now, id, process.local_rank)) {
+        let slot = process.local_rank;
+        let usable = |reference: &Reference| {
+            reference.is_usable(now, id, slot) || reserve::is_needed(world, reference, id, slot)
+        };
+        if !references.any(usable) {
             return Err(format!(
                 "slot {} of {id} may not be used",
                 process.local_rank

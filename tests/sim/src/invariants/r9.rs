@@ -95,7 +95,9 @@ pub(super) fn on_step(world: &mut World) {
     let there = workers.unwrap_or(waiting + census.returning + census.training) >= min_np;
     let none = workers.is_none() || world.invariants.groups.started == 0;
     let first = none && world.history.rounds() == 0 && job.fleet().done() == 0;
-    let short = first && world.reference.usable(now) < settings.np;
+    // Workers of draining hosts may be among those that are there.
+    let coming = waiting + census.returning;
+    let short = first && world.reference.usable(now) < settings.np && coming < settings.np as usize;
     let memory = &mut world.invariants.r9;
     let since = |holds: bool, before: Option<Time>| holds.then(|| before.unwrap_or(now));
     memory.few = Some(since(!there, memory.few.unwrap_or(Some(Time::ZERO))));

@@ -146,6 +146,19 @@ impl World {
                     self.host_noticed(host, Notice { kind, within });
                 }
             }
+            Fault::NoticeAll { within, apart } => {
+                for host in 0..self.hosts.len() {
+                    let most = apart.as_micros() as u64;
+                    let wait = self.lateness_rng.micros(0, most);
+                    self.after(wait, Ev::Fault(Fault::NoticeHost { host, within }));
+                }
+            }
+            Fault::NoticeHost { host, within } => {
+                if self.hosts[host].agent.is_some() {
+                    let (kind, within) = (NoticeKind::Operator, Some(within));
+                    self.host_noticed(host, Notice { kind, within });
+                }
+            }
             Fault::KillHost { back } => {
                 if let Some(host) = self.some_agent() {
                     self.kill_host(host, Some(back));
