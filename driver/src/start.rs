@@ -255,6 +255,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
                 .sources
                 .iter()
                 .any(|source| matches!(source, Source::Registration)),
+        launches_at_once: core::Settings::LAUNCHES_AT_ONCE,
         restart_mode: match failures.restart_mode {
             config::RestartMode::InProcess => core::RestartMode::InProcess,
             config::RestartMode::Process => core::RestartMode::Process,

@@ -403,6 +403,14 @@ mutants! {
     /// The cooldown of a slot has no end.
     SlotOutForever: "R9" "6",
 
+    // Agents are launched in batches.
+    /// All agents are launched at once.
+    LaunchesUnlimited: "launches",
+    /// Launches that hang block the launches of other hosts.
+    LaunchesStuck: "launches" "R9",
+    /// The end of a batch is only noticed when another event happens.
+    LaunchesUnscheduled: "launches" "R9",
+
     // R10: one outcome, and the right one.
     /// The last failure is named as the first.
     LastNamed: "R10",

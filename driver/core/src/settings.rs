@@ -88,11 +88,16 @@ pub struct Settings {
     pub slots_per_host: Option<u32>,
     /// Hosts register themselves; the driver launches no agents.
     pub self_registration: bool,
+    /// The number of agents that are launched at the same time, by ssh for example.
+    pub launches_at_once: usize,
     /// The effect of a failure or a change on processes. Without effect in a job that is not elastic.
     pub restart_mode: RestartMode,
 }
 
 impl Settings {
+    /// How many agents the driver launches at the same time. More processes of ssh at once would slow down its machine.
+    pub const LAUNCHES_AT_ONCE: usize = 64;
+
     /// A standard job of `np` workers with the defaults of the command line.
     pub fn standard(np: u32) -> Self {
         Self {
@@ -122,6 +127,7 @@ impl Settings {
             sources: 1,
             slots_per_host: None,
             self_registration: false,
+            launches_at_once: Self::LAUNCHES_AT_ONCE,
             restart_mode: RestartMode::Auto,
         }
     }

@@ -218,6 +218,9 @@ impl Scenario {
         if scenario.split && own.percent(30) {
             scenario.cut(&mut own);
         }
+        if !many {
+            scenario.settings.launches_at_once = own.pick(&[64, 64, 1, 2, 4]).unwrap_or(64);
+        }
         if scenario.settings.elastic && own.percent(8) {
             let within = own.millis(500, LONGEST_NOTICE.as_millis() as u64);
             let apart = own.pick(&[0, 10, 200, 1_000]).unwrap_or(0);

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `reports`, `requests`, `failures`, `discovery`, `unable` | the meaning of one event |
 //! | `admission` | agents |
-//! | `slots`, `capacity`, `expected` | processes and their slots |
+//! | `slots`, `launching`, `capacity`, `expected` | agents, processes and their slots |
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
 //! | `grouping`, `group_members` | workers without the SDK |
@@ -28,6 +28,7 @@ mod fruitless;
 mod going_back;
 mod group_members;
 mod grouping;
+mod launching;
 mod planning;
 mod probing;
 mod reports;
@@ -68,6 +69,7 @@ use ending::Startup;
 use expected::Expected;
 use going_back::GoingBack;
 use grouping::Counted;
+use launching::Launches;
 use planning::Completed;
 use probing::Probing;
 use shortage::Shortage;
@@ -114,6 +116,7 @@ pub struct Job {
     dirty_hosts: BTreeSet<HostId>,
     /// Starts of agents and processes, oldest first, for the start timeout.
     starts: VecDeque<(Time, HostId, Option<Process>)>,
+    launches: Launches,
     /// Discovery has given a list.
     discovered: bool,
     /// The processes before the first round.
@@ -183,6 +186,7 @@ impl Job {
             recheck_members: false,
             dirty_hosts: BTreeSet::new(),
             starts: VecDeque::new(),
+            launches: Launches::default(),
             discovered: false,
             startup: Startup::default(),
             sdk_seen: false,
@@ -290,6 +294,7 @@ impl Job {
         earliest([
             self.blacklist.next_deadline(),
             self.next_slow_start(),
+            self.next_launch(),
             self.next_round_deadline(),
             self.probing.next_deadline(),
             self.next_wait_deadline(),

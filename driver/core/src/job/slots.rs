@@ -134,10 +134,15 @@ impl Job {
         let target = self.target();
         let staying = self.fleet.census().staying() - self.leaving();
         let mut wanted = target.saturating_sub(staying + self.done_scripts());
-        if wanted == 0 || self.dirty_hosts.is_empty() {
+        if wanted == 0 {
             return;
         }
-        let hosts: Vec<_> = if target >= self.capacity.total() as usize {
+        let all = target >= self.capacity.total() as usize;
+        self.recall_launches(now, all);
+        if self.dirty_hosts.is_empty() {
+            return;
+        }
+        let hosts: Vec<_> = if all {
             // All slots are wanted, so only hosts with a change since the last call can have a gap.
             std::mem::take(&mut self.dirty_hosts).into_iter().collect()
         } else {
@@ -167,14 +172,7 @@ impl Job {
             self.dirty_hosts.extend(hosts);
         }
         launch.dedup();
-        for host in launch {
-            let state = self.fleet.host_mut(&host);
-            (state.agent, state.since) = (Agent::Launching { since: now }, now);
-            self.starts.push_back((now, host.clone(), None));
-            if !self.settings.self_registration {
-                out.push(Command::Launch { host });
-            }
-        }
+        self.launch(now, launch, out);
         if self.groups.leads() {
             // These processes start together ([`Job::lead_group`]).
             return;

@@ -11,6 +11,7 @@ mod going_back;
 mod groups;
 mod harness;
 mod hosts;
+mod launching;
 mod probing;
 mod reserve;
 mod rounds;

@@ -56,10 +56,13 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     }
     let groups = super::groups::lead(world);
     let target = settings.max_np.map(|max| (max + settings.spares) as usize);
-    // Slots of agents that are being launched are filled soon.
-    let launching = |host: &HostId| {
-        let agent = fleet.host(host).map(|state| &state.agent);
-        matches!(agent, Some(Agent::Launching { .. }))
+    let launches = !settings.self_registration;
+    let full = launches && super::launches::are_full(world);
+    // Slots of agents that are being launched, or wait for that, are filled soon.
+    let launching = |host: &HostId| match fleet.host(host).map(|state| &state.agent) {
+        Some(Agent::Launching { .. }) => true,
+        Some(Agent::Absent) | None => full,
+        Some(Agent::Up(_)) => false,
     };
     let usable = world.reference.usable_slots(world.driver_now());
     let coming = usable.filter(|(host, _)| launching(host)).count();
@@ -76,9 +79,9 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
         return None;
     }
     let is_free = |(host, slot): &(HostId, LocalRank)| match fleet.host(host) {
-        None => !settings.self_registration,
+        None => launches && !full,
         Some(state) => match state.agent {
-            Agent::Absent => !settings.self_registration,
+            Agent::Absent => launches && !full,
             Agent::Launching { .. } => false,
             // Processes of a group start together.
             Agent::Up(_) if groups => false,

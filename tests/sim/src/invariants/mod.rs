@@ -8,6 +8,7 @@ pub(crate) mod ends;
 pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
+mod launches;
 pub(crate) mod newcomers;
 mod paths;
 mod r1;
@@ -159,6 +160,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     if world.plan.groups.is_some() {
         groups::on_commands(world, commands);
     }
+    launches::on_commands(world, commands);
     exit::on_commands(world, commands);
     if let Err(what) =
         world

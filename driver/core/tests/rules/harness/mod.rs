@@ -79,6 +79,8 @@ pub(crate) struct Harness {
     /// Connections that the job closed.
     pub(crate) disconnected: Vec<(HostId, u64)>,
     pub(crate) admitted: Vec<(HostId, u64)>,
+    /// Launches that the job commanded.
+    pub(crate) launched: Vec<HostId>,
     /// Launches that the job ended, and whether only those that have led to no agent.
     pub(crate) ended_launches: Vec<(HostId, bool)>,
     /// Connections that the job closed together with their agents.
@@ -111,6 +113,7 @@ impl Harness {
             sent: Vec::new(),
             disconnected: Vec::new(),
             admitted: Vec::new(),
+            launched: Vec::new(),
             ended_launches: Vec::new(),
             refused: Vec::new(),
         }

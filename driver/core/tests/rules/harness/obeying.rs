@@ -12,6 +12,9 @@ impl Harness {
     pub(super) fn obey(&mut self) {
         for command in std::mem::take(&mut self.todo) {
             assert!(!self.exited, "nothing follows Exit, and {command:?} does");
+            if let Command::Launch { host } = &command {
+                self.launched.push(host.clone());
+            }
             match command {
                 Command::Launch { host } if self.unreachable.contains(&host) => {
                     let why = "no way there".to_owned();
