@@ -2,6 +2,8 @@
 //!
 //! - Known hosts keep their order; new hosts follow in the order of the source (R2).
 //! - A host that is missing from the list, gone, or pending is removed ([`crate::sources`] decides when it is missing).
+//! - A host that registered itself stays when a list omits it. Pending takes its slots until a list says ready. Gone
+//!   removes it.
 //! - A host that returns after an absence or from the blacklist goes to the end of the order.
 //! - A host whose departure was announced by a notice stays draining until it is gone, whatever the lists contain.
 
@@ -58,8 +60,12 @@ struct Draining {
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    /// The host registered itself, so no list removes it.
+    /// The host registered itself, so it stays when a list omits it.
     self_registered: bool,
+    /// A list has had the host.
+    listed: bool,
+    /// The last list has omitted the host, and an earlier one had it.
+    left_out: bool,
     /// Position in the order of arrival; grows with every arrival.
     arrival: u64,
 }
@@ -79,6 +85,8 @@ pub struct HostSet {
     known: BTreeMap<HostId, Known>,
     /// The known hosts that will go away.
     draining: BTreeMap<HostId, Draining>,
+    /// Hosts that the last list had as pending, known or not.
+    withheld: BTreeSet<HostId>,
     arrivals: u64,
 }
 
@@ -98,7 +106,8 @@ impl HostSet {
     /// Applies a list of discovery.
     pub fn update(&mut self, now: Time, list: &[HostRecord]) -> Changes {
         let mut changes = Changes::default();
-        let mut there = BTreeSet::new();
+        let (mut there, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        self.withheld.clear();
         for record in list {
             match record.state {
                 HostState::Ready => self.see(&record.id, record.slots),
@@ -108,12 +117,27 @@ impl HostSet {
                     }
                 }
                 HostState::Gone if planted(Mutant::GoneKept) => {}
-                HostState::Pending | HostState::Gone => continue,
+                HostState::Pending => {
+                    self.withheld.insert(record.id.clone());
+                    continue;
+                }
+                HostState::Gone => {
+                    gone.insert(&record.id);
+                    continue;
+                }
             }
             there.insert(&record.id);
         }
-        changes.removed = (self.known.iter())
-            .filter(|(id, known)| !known.self_registered && !there.contains(id))
+        for (id, known) in &mut self.known {
+            let listed = there.contains(id) || self.withheld.contains(id);
+            known.left_out = known.listed && !listed;
+            known.listed |= listed;
+        }
+        let removed = |(id, known): &(&HostId, &Known)| match known.self_registered {
+            true => gone.contains(id),
+            false => !there.contains(id),
+        };
+        changes.removed = (self.known.iter().filter(removed))
             .map(|(id, _)| id.clone())
             .collect();
         for id in &changes.removed {
@@ -218,6 +242,8 @@ impl HostSet {
         let known = Known {
             slots,
             self_registered: false,
+            listed: false,
+            left_out: false,
             arrival: self.arrivals,
         };
         self.arrivals += 1;
@@ -238,8 +264,16 @@ impl HostSet {
         }
     }
 
-    /// Usable slots: 0 for a host that is unknown or draining.
+    /// Whether a list has had this host, and the last one has omitted it.
+    pub fn is_left_out(&self, id: &HostId) -> bool {
+        self.known.get(id).is_some_and(|known| known.left_out)
+    }
+
+    /// Usable slots: 0 for a host that is unknown or draining, or that the last list has as pending.
     pub fn slots(&self, id: &HostId) -> u32 {
+        if self.withheld.contains(id) {
+            return 0;
+        }
         if self.is_draining(id) && !planted(Mutant::DrainingUsed) {
             return 0;
         }

@@ -151,7 +151,8 @@ impl Job {
     fn host_came(&mut self, host: &HostId, slots: u32, out: &mut Out) {
         let known = self.hosts.contains(host);
         self.hosts.came(host, slots);
-        if known || self.capacity_dirty {
+        let withheld = self.hosts.slots(host) == 0;
+        if known || withheld || self.capacity_dirty {
             self.capacity_dirty = true;
         } else {
             self.capacity.add(host, slots, &self.blacklist);

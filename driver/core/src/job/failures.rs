@@ -164,7 +164,8 @@ impl Job {
     pub(super) fn host_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
-        let draining = self.hosts.is_draining(host);
+        // A host that registered itself and that its list has dropped since is not expected back either.
+        let goes = self.hosts.is_draining(host) || self.hosts.is_left_out(host);
         let lost = self.lose_agent(host);
         self.probing.forget(host);
         for live in &lost {
@@ -182,7 +183,7 @@ impl Job {
         }
         if had_memory {
             self.memory_lost.insert(host.clone());
-            self.going_back.lost(host, draining);
+            self.going_back.lost(host, goes);
         }
         if !lost.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));
@@ -199,7 +200,7 @@ impl Job {
         }
         // The loss of an unused host is no failure: the host was drained, or its workers have succeeded.
         let used = !lost.is_empty() || !self.is_ending() && self.has_usable_slot(host);
-        if used && draining && !planted(Mutant::DrainIsFailure) {
+        if used && goes && !planted(Mutant::DrainIsFailure) {
             self.capacity_dirty = true;
             let host = host.clone();
             out.push(Command::Announce(Decision::WentEarly { host, why }));

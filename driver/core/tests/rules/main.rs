@@ -13,6 +13,7 @@ mod harness;
 mod hosts;
 mod launching;
 mod probing;
+mod registration;
 mod reserve;
 mod rounds;
 mod shutdown;

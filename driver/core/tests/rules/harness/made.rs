@@ -27,6 +27,20 @@ pub(crate) fn draining(name: &str, slots: u32) -> Host {
     }
 }
 
+pub(crate) fn pending(name: &str, slots: u32) -> Host {
+    Host {
+        state: HostState::Pending,
+        ..host(name, slots)
+    }
+}
+
+pub(crate) fn gone(name: &str) -> Host {
+    Host {
+        state: HostState::Gone,
+        ..host(name, 1)
+    }
+}
+
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }

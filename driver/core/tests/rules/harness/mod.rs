@@ -18,7 +18,7 @@ use elasticrun_protocol::{
     control::{Exit, Keeper, Start, Task, Waiting},
 };
 
-pub(crate) use made::{commit, draining, host, process, range, seconds};
+pub(crate) use made::{commit, draining, gone, host, pending, process, range, seconds};
 
 /// A worker as its agent sees it.
 #[derive(Clone, Debug, Default)]

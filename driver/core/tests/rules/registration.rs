@@ -1,0 +1,87 @@
+//! Hosts that register themselves, beside a source that lists hosts.
+
+use elasticrun_core::{Decision, Settings};
+use elasticrun_protocol::{AgentCommand, HostId};
+
+use crate::{
+    draining::failures,
+    harness::{Harness, gone, host, pending, seconds},
+    hosts::elastic,
+};
+
+/// A job whose agents register themselves. The agents of these hosts have registered, and their workers train.
+fn job(hosts: &[&str]) -> Harness {
+    let settings = Settings {
+        self_registration: true,
+        ..elastic(1, 1, 4)
+    };
+    let mut harness = Harness::new(settings);
+    let list: Vec<_> = hosts.iter().map(|name| host(name, 1)).collect();
+    harness.list(&list);
+    for name in hosts {
+        harness.connects(name);
+    }
+    harness.pass(seconds(2));
+    assert_eq!(harness.size() as usize, hosts.len());
+    harness.commit();
+    harness
+}
+
+#[test]
+fn a_list_that_says_not_yet_holds_for_a_host_that_registered_itself() {
+    let mut harness = job(&["a"]);
+    harness.list(&[host("a", 1), pending("b", 1)]);
+    harness.connects("b");
+    harness.pass(seconds(5));
+    assert_eq!((harness.runs("b"), harness.size()), (0, 1));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(5));
+    assert_eq!(harness.size(), 2, "it is ready now");
+    for _ in 0..2 {
+        harness.list(&[host("a", 1), pending("b", 1)]);
+    }
+    harness.pass(seconds(5));
+    assert_eq!((harness.runs("b"), harness.size()), (0, 1));
+    let ordered = (HostId::new("b"), AgentCommand::Shutdown);
+    assert!(!harness.sent.contains(&ordered), "its agent stays");
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(5));
+    assert_eq!((harness.size(), failures(&harness)), (2, 0));
+}
+
+#[test]
+fn a_list_that_says_gone_removes_a_host_that_registered_itself() {
+    let mut harness = job(&["a", "b"]);
+    harness.list(&[host("a", 1), gone("b")]);
+    harness.pass(seconds(5));
+    assert_eq!((harness.runs("b"), harness.size()), (0, 1));
+    let ordered = (HostId::new("b"), AgentCommand::Shutdown);
+    assert!(harness.sent.contains(&ordered), "its agent is dismissed");
+    assert_eq!(failures(&harness), 0);
+}
+
+#[test]
+fn a_host_that_no_list_has_is_a_further_host() {
+    let mut harness = job(&["a"]);
+    harness.connects("z");
+    harness.pass(seconds(5));
+    for _ in 0..3 {
+        harness.list(&[host("a", 1)]);
+    }
+    harness.pass(seconds(5));
+    assert_eq!(harness.size(), 2);
+}
+
+#[test]
+fn the_end_of_an_agent_whose_host_has_left_the_list_is_no_failure() {
+    let mut harness = job(&["a", "b"]);
+    for _ in 0..2 {
+        harness.list(&[host("a", 1)]);
+    }
+    assert_eq!(harness.size(), 2, "it trains as long as its agent is there");
+    harness.lose("b");
+    harness.pass(seconds(15));
+    assert_eq!((harness.size(), failures(&harness)), (1, 0));
+    let early = |note: &Decision| matches!(note, Decision::WentEarly { .. });
+    assert!(harness.notes.iter().any(early));
+}
