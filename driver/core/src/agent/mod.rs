@@ -451,6 +451,8 @@ impl Machine {
             self.abort_all(now, out);
             self.end_all(now, out);
         }
+        // A plan may have waited for a worker that was lost above.
+        self.answer_plan(memory, out);
         self.end_when_alone(out);
         self.give_up_stuck(now, out);
     }

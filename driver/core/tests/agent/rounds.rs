@@ -1,6 +1,6 @@
 //! Plans, holds, and what workers report of rounds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::agent::{Command, Event, Signal};
 use elasticrun_protocol::{AgentCommand, AgentReport, Boundary, FromWorker, Round, control::Exit};
@@ -239,4 +239,23 @@ fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
     let killed = bench.pass(seconds(21), true);
     assert_eq!(killed[0], signal(1, Signal::Kill), "{killed:?}");
     assert!(!killed.contains(&signal(0, Signal::Kill)));
+}
+
+#[test]
+fn a_silent_worker_of_the_last_round_does_not_hold_up_the_answer() {
+    let mut bench = Bench::keeping(Duration::ZERO);
+    let (round, at) = (Round(1), Boundary(5));
+    bench.command(AgentCommand::Hold { round });
+    bench.command(AgentCommand::Leave { round, at });
+    bench.plan(2, &[0]);
+    assert_eq!(
+        bench.joins(0, Some(1), true),
+        [],
+        "another one still trains"
+    );
+    bench.memory.alive.remove(&process(1, 1));
+    // Only what the machine commands by itself is collected, not its answers to events.
+    let out = bench.pass(seconds(8), true);
+    let answers = |command: &Command| matches!(command, Command::AgentReport(AgentReport::Ready { round, .. }) if *round == Round(2));
+    assert!(out.iter().any(answers), "{out:?}");
 }
