@@ -17,7 +17,7 @@ use elasticrun_protocol::HostId;
 use super::{Job, Out};
 use crate::{
     Command, Time,
-    fleet::Agent,
+    fleet::{Agent, Fleet},
     mutant::{Mutant, planted},
 };
 
@@ -27,7 +27,7 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// Launches without a result, and hosts that wait for theirs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Launches {
-    /// When each young launch began.
+    /// When each young launch began. Launches that have a result since are dropped at the next one.
     young: BTreeMap<HostId, Time>,
     /// Hosts whose agents are wanted and not launched yet.
     waiting: BTreeSet<HostId>,
@@ -46,6 +46,11 @@ impl Job {
             if index >= room {
                 self.launches.waiting.insert(host);
                 continue;
+            }
+            if index == 0 {
+                let fleet = &self.fleet;
+                let young = |host: &HostId, since: &mut Time| is_young(fleet, now, host, *since);
+                self.launches.young.retain(young);
             }
             let state = self.fleet.host_mut(&host);
             (state.agent, state.since) = (Agent::Launching { since: now }, now);
@@ -88,22 +93,13 @@ impl Job {
     }
 
     /// The number of launches that may begin now.
-    fn launch_room(&mut self, now: Time) -> usize {
-        let stuck = planted(Mutant::LaunchesStuck);
-        let fleet = &self.fleet;
-        self.launches.young.retain(|host, since| {
-            let launching = Agent::Launching { since: *since };
-            let lasts = fleet
-                .host(host)
-                .is_some_and(|state| state.agent == launching);
-            lasts && (now < *since + YOUNG || stuck)
-        });
+    fn launch_room(&self, now: Time) -> usize {
         if planted(Mutant::LaunchesUnlimited) {
             return usize::MAX;
         }
-        self.settings
-            .launches_at_once
-            .saturating_sub(self.launches.young.len())
+        let young = (self.launches.young.iter())
+            .filter(|(host, since)| is_young(&self.fleet, now, host, **since));
+        (self.settings.launches_at_once).saturating_sub(young.count())
     }
 
     /// When a launch that most likely hangs makes room for a host that waits.
@@ -115,4 +111,11 @@ impl Job {
         // An end that was due at the last event was handled then, unless a round forms. Its start leads to a new check.
         ends.filter(|end| *end > self.settled).min()
     }
+}
+
+/// Whether a launch that began at `since` has no result and may still have one soon.
+fn is_young(fleet: &Fleet, now: Time, host: &HostId, since: Time) -> bool {
+    let launching = Agent::Launching { since };
+    let lasts = (fleet.host(host)).is_some_and(|state| state.agent == launching);
+    lasts && (now < since + YOUNG || planted(Mutant::LaunchesStuck))
 }
