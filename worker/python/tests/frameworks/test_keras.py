@@ -91,6 +91,56 @@ def test_callbacks_go_on_with_a_newcomer(env, start):
     assert len(told) > 25 and told == pytest.approx(planned, abs=2e-4), output
 
 
+def test_early_stopping_through_changes_of_hosts(env, start):
+    """A worker is killed in each epoch, more often than the patience."""
+    output = start.job(
+        "-np 2 --min-np 2 -H localhost:2 --failure-domain slot --blacklist-cooldown-range 0 1",
+        """
+        import os, signal
+        import numpy
+        import tensorflow as tf
+        import elasticrun
+        import elasticrun.tensorflow.keras as hvd
+
+        keras = tf.keras
+        hvd.init()
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+        state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+
+        class Watch(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                world = elasticrun.world()
+                if (world.round, world.rank, state.batch) == (state.epoch + 1, 1, 2):
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def on_epoch_end(self, epoch, logs=None):
+                print("epoch", epoch, "of round", elasticrun.world().round)
+
+        stop = keras.callbacks.EarlyStopping("loss", patience=2)
+        callbacks = [
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            hvd.callbacks.MetricAverageCallback(),
+            stop,
+            hvd.elastic.KeepCallbackStateCallback(state, [stop]),
+            Watch(),
+            hvd.elastic.CommitStateCallback(state),
+        ]
+        data = tf.data.Dataset.from_tensors((numpy.ones([4, 3], "f"), numpy.ones([4, 1], "f"))).repeat()
+
+        @hvd.elastic.run
+        def train(state):
+            model.fit(data, epochs=10, initial_epoch=state.epoch, steps_per_epoch=4, callbacks=callbacks, verbose=0)
+
+        train(state)
+        """,
+        **env,
+    ).succeed()
+    epochs = re.findall(r"\[0\]<stdout>:epoch (\d+) of round (\d+)", output)
+    assert epochs == [("0", "2"), ("1", "3"), ("2", "4")], output
+
+
 def test_fit_uses_a_host_that_comes(env, start):
     change = start.hosts("localhost:1\n")
     job = start.train(
@@ -141,6 +191,23 @@ def test_another_back_end_of_keras_is_refused(start):
     pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
     job = start.command(sys.executable, "-c", "import elasticrun.keras", KERAS_BACKEND="jax")
     told = job.fail()
+    assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in told
+
+
+def test_another_back_end_of_keras_is_refused_where_tensorflow_is_missing(start):
+    pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
+    program = """
+import sys
+
+class NoTensorFlow:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tensorflow":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoTensorFlow())
+import elasticrun.keras
+"""
+    told = start.command(sys.executable, "-c", program, KERAS_BACKEND="jax").fail()
     assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in told
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy
-
 from elasticrun import collectives, lifecycle
-from elasticrun.ops import Average
 from elasticrun.tensorflow.broadcast import broadcast_variables
 
 from . import epochs, keras_versions
+from .metric_average import MetricAverage
 
 __all__ = [
     "BroadcastGlobalVariables",
@@ -66,27 +64,6 @@ class BroadcastGlobalVariables:
         broadcast_variables([variable for variable in variables if id(variable) not in self._local], self.root_rank)
         self.broadcast_done = True
         self._round = lifecycle.world().round
-
-
-class MetricAverage:
-    """Averages the metrics of all ranks at the end of each epoch, for the callbacks that follow.
-
-    All ranks must have the same metrics. They are averaged in one operation.
-
-    Args:
-        device: accepted for Horovod compatibility, without effect.
-    """
-
-    def __init__(self, device: str = "") -> None:
-        super().__init__()
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if not logs:
-            return
-        names = sorted(logs)
-        local = numpy.array([float(logs[name]) for name in names], numpy.float64)
-        averages = collectives.allreduce(local, Average, f"metrics {', '.join(names)}")
-        logs.update(zip(names, averages.tolist(), strict=True))
 
 
 class LearningRateSchedule:

@@ -85,14 +85,20 @@ class State:
             StateError: a part of the state cannot be serialised. The previous commit stays the newest.
         """
         del async_
-        if not lifecycle.has_joined():
-            lifecycle.require("commit")
-            self.save()
+        if not self._commit_without_check():
             return
-        self._commit()
         self._commits += 1
         if self._commits % self._commits_per_check == 0 and _native.boundary():
             raise _native.leave_at_boundary()
+
+    def _commit_without_check(self) -> bool:
+        """Commits the state without a check for changed hosts. Outside of a round it saves, and returns False."""
+        if not lifecycle.has_joined():
+            lifecycle.require("commit")
+            self.save()
+            return False
+        self._commit()
+        return True
 
     def check_host_updates(self) -> None:
         """A boundary without a commit: checks whether the hosts of the job change. It sends no message.

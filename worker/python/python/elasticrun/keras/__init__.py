@@ -26,16 +26,17 @@ from __future__ import annotations
 
 import keras
 
-from elasticrun._keras import interface
-from elasticrun._keras.interface import *  # noqa: F403
-
-from . import callbacks, elastic
-
+# Before the import of TensorFlow, which may not be installed.
 if keras.backend.backend() != "tensorflow":
     raise ImportError(
         f"elasticrun.keras works with TensorFlow as the back end of Keras, but it is {keras.backend.backend()}:"
         " set KERAS_BACKEND=tensorflow; with JAX or torch, use elasticrun or elasticrun.torch in a loop of your own"
     )
+
+from elasticrun._keras import interface
+from elasticrun._keras.interface import *  # noqa: F403
+
+from . import callbacks, elastic
 
 __all__ = ["callbacks", "elastic", "load_model"]
 __all__ += interface.__all__

@@ -9,6 +9,7 @@ from elasticrun.tensorflow.elastic import TensorFlowKerasState, run
 
 __all__ = [
     "CommitStateCallback",
+    "KeepCallbackStateCallback",
     "KerasState",
     "TensorFlowKerasState",
     "UpdateBatchStateCallback",
@@ -25,6 +26,10 @@ class KerasState(TensorFlowKerasState):
 
 class CommitStateCallback(_impl.CommitState, _Callback):  # type: ignore[misc, valid-type]
     __doc__ = _impl.CommitState.__doc__
+
+
+class KeepCallbackStateCallback(_impl.KeepCallbackState, _Callback):  # type: ignore[misc, valid-type]
+    __doc__ = _impl.KeepCallbackState.__doc__
 
 
 class UpdateBatchStateCallback(_impl.UpdateBatchState, _Callback):  # type: ignore[misc, valid-type]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from elasticrun._keras.fit_progress import ATTRIBUTE, FitProgress
 from elasticrun._keras.state_handlers import register_model, register_optimizer
 from elasticrun.elastic import ElasticSampler, ObjectState, State, register_handler
 from elasticrun.elastic import run as _run
@@ -55,7 +56,7 @@ class TensorFlowKerasState(_State):
 
     The state contains all variables of the model, trainable or not, and those of the optimizer with its learning rate. It
     supports models and optimizers of Keras 3 and of tf_keras. A restore assigns to existing variables. New workers need no
-    training step before.
+    training step before. The attribute ``fit_progress`` is for the callbacks of this package.
 
     Args:
         model: the model, built.
@@ -79,7 +80,7 @@ class TensorFlowKerasState(_State):
             attributes = {"optimizer": optimizer, **attributes}
         else:
             self.optimizer = None
-        super().__init__(model=model, **attributes)
+        super().__init__(model=model, **attributes, **{ATTRIBUTE: FitProgress()})
 
 
 class TensorFlowState(_State):

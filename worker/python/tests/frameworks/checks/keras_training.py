@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import elasticrun.tensorflow as htf
 import elasticrun.tensorflow.keras as hvd
+from elasticrun._keras.fit_progress import FitProgress
 
 keras = tf.keras
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
@@ -246,8 +247,87 @@ def check_metric_average(rank, size):
     average.on_epoch_end(0, logs)
     mean = sum(range(size)) / size
     assert logs == {"loss": mean, "mae": 2 * mean}
-    fit(network(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), rank, size, callbacks=[average, Seen()])
+    model, optimizer = network(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    fit(model, optimizer, rank, size, callbacks=[average, Seen()])
+    # A metric that is an array.
+    labels = numpy.eye(2, dtype="f")[numpy.arange(ROWS) % 2]
+    model.compile(optimizer, loss="mse", metrics=[keras.metrics.F1Score(average=None)])
+    model.fit(INPUTS, labels, batch_size=BATCH, verbose=0, callbacks=[average, Seen()])
+    assert numpy.shape(seen[-1]["f1_score"]) == (2,)
     assert len({str(metrics) for metrics in hvd.allgather_object(seen)}) == 1
+
+
+def check_metrics_of_an_epoch_that_another_round_began(rank, size):
+    class Change(Exception):
+        pass
+
+    class Cut(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:
+                raise Change
+
+    def train(model, callbacks, done=0):
+        data = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(BATCH).repeat().skip(done)
+        return model.fit(data, epochs=2, steps_per_epoch=ROWS // BATCH, verbose=0, callbacks=callbacks).history
+
+    def compiled():
+        model = network()
+        model.compile(keras.optimizers.SGD(0.1), loss="mse", metrics=["mae"])
+        return model
+
+    state = types.SimpleNamespace(batch=0, fit_progress=FitProgress())
+    update, average = hvd.elastic.UpdateBatchStateCallback(state), hvd.callbacks.MetricAverageCallback()
+    whole, model = train(compiled(), []), compiled()
+    with pytest.raises(Change):
+        train(model, [update, average, Cut()])
+    assert (state.batch, state.fit_progress.batches) == (3, 3)
+    history = train(model, [update, average], done=3)
+    for name in ("loss", "mae"):
+        numpy.testing.assert_allclose(history[name], whole[name], rtol=1e-4)
+
+
+def check_callbacks_go_on(rank, size):
+    """EarlyStopping, ReduceLROnPlateau and ModelCheckpoint of this Keras, through a restore of the state."""
+    model = network()
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    with tempfile.TemporaryDirectory() as folder:
+
+        def callbacks():
+            found = [
+                keras.callbacks.EarlyStopping("fixed", mode="min", patience=3, restore_best_weights=True),
+                keras.callbacks.ReduceLROnPlateau("fixed", mode="min", patience=2, factor=0.5),
+                keras.callbacks.ModelCheckpoint(
+                    os.path.join(folder, f"{rank}.keras"), monitor="fixed", mode="min", save_best_only=True
+                ),
+            ]
+            return found, hvd.elastic.KeepCallbackStateCallback(state, found)
+
+        class Fixed(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                logs["fixed"] = 1.0 if epoch else 0.5
+
+        class Cut(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                state.epoch = epoch + 1
+                state.save()
+                raise KeyError(epoch)
+
+        done = []
+        for _ in range(10):
+            # As a worker that has just started.
+            found, keep = callbacks()
+            state.restore()
+            try:
+                model.fit(INPUTS, TARGETS, initial_epoch=state.epoch, epochs=10, verbose=0,
+                          callbacks=[Fixed(), *found, keep, Cut()])  # fmt: skip
+            except KeyError as error:
+                done.append(error.args[0])
+            if model.stop_training:
+                break
+        assert done == [0, 1, 2, 3]
+        assert float(model.optimizer.learning_rate) == pytest.approx(0.05)
+        assert found[2].best == 0.5
 
 
 def check_warm_up(rank, size):
@@ -428,6 +508,22 @@ def check_places_of_commits(rank, size):
         assert places == expected
         assert int(optimizer.iterations) == 2 * 4 - epoch * 4 - batch
         assert (state.epoch, state.batch) == (2, 0)
+    # Two batches are one execution.
+    state, places = types.SimpleNamespace(epoch=0, batch=0), []
+
+    class CommitOfExecutions(hvd.elastic.CommitStateCallback):
+        def commit(self):
+            places.append((self.state.epoch, self.state.batch))
+
+    model = network()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", steps_per_execution=2)
+    callbacks = [
+        hvd.elastic.UpdateEpochStateCallback(state),
+        hvd.elastic.UpdateBatchStateCallback(state),
+        CommitOfExecutions(state, 2),
+    ]
+    model.fit(INPUTS, TARGETS, batch_size=BATCH, verbose=0, callbacks=callbacks)
+    assert places == [(0, 2), (1, 0)]
 
 
 def check_epochs_of_the_old_style(rank, size):
