@@ -6,13 +6,16 @@ elasticrun -np 4 --min-np 2 python jax_digits.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import elasticrun
 from elasticrun import ElasticSampler, JaxState
-from elasticrun.examples.data import CLASSES, PIXELS, load
+from elasticrun.examples.data import CLASSES, PIXELS, Digit, load
 
 EPOCHS = 8
 BATCH = 32
@@ -21,8 +24,11 @@ MOMENTUM = 0.9
 HIDDEN = 64
 SEED = 1998
 
+#: Arrays of JAX in dictionaries.
+Tree = dict[str, Any]
 
-def initial(key):
+
+def initial(key: jax.Array) -> Tree:
     """Random parameters, uniform, scaled by the inputs of each layer; the same in all workers."""
     layers = {}
     shapes = {"hidden": (PIXELS, HIDDEN), "output": (HIDDEN, CLASSES)}
@@ -35,26 +41,26 @@ def initial(key):
     return layers
 
 
-def forward(params, pixels):
+def forward(params: Tree, pixels: Any) -> jax.Array:
     hidden = jax.nn.relu(pixels @ params["hidden"]["weights"] + params["hidden"]["bias"])
     return hidden @ params["output"]["weights"] + params["output"]["bias"]
 
 
 @jax.jit
 @jax.value_and_grad
-def loss_and_gradient(params, pixels, labels, real):
+def loss_and_gradient(params: Tree, pixels: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
     """Loss (cross-entropy), summed over the images that are ``real`` (1) and not filled up with (0)."""
     shares = jax.nn.log_softmax(forward(params, pixels))
     return -(jnp.take_along_axis(shares, labels[:, None], axis=1)[:, 0] * real).sum()
 
 
 @jax.jit
-def step(params, velocity, gradient, count):
+def step(params: Tree, velocity: Tree, gradient: Tree, count: int) -> tuple[Tree, Tree]:
     velocity = jax.tree.map(lambda speed, slope: MOMENTUM * speed - LEARNING_RATE / count * slope, velocity, gradient)
     return jax.tree.map(jnp.add, params, velocity), velocity
 
 
-def arrays(digits):
+def arrays(digits: Sequence[Digit]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Images in rows, and their labels."""
     return (
         np.array([digit.pixels for digit in digits], np.float32),
@@ -62,7 +68,7 @@ def arrays(digits):
     )
 
 
-def main():
+def main() -> None:
     elasticrun.init()
     (pixels, labels), (test_pixels, test_labels) = map(arrays, load())
     sampler = ElasticSampler(pixels, seed=SEED)
@@ -70,7 +76,7 @@ def main():
     state = JaxState(params=params, velocity=jax.tree.map(jnp.zeros_like, params), sampler=sampler, loss=0.0)
 
     @elasticrun.elastic.run
-    def train(state):
+    def train(state: JaxState) -> float:
         while sampler.epoch < EPOCHS:
             for batch in sampler.batches(BATCH):
                 # As many rows in each batch, so that one compiled function serves all.

@@ -6,11 +6,14 @@ elasticrun -np 4 --min-np 2 python keras_digits.py
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
 import elasticrun.keras as hvd
-from elasticrun.examples.data import CLASSES, PIXELS, load
+from elasticrun.examples.data import CLASSES, PIXELS, Digit, load
 
 EPOCHS = 8
 #: Images of a step, which the workers share; so a step is the same for any number of them.
@@ -19,8 +22,10 @@ LEARNING_RATE = 0.1
 HIDDEN = 64
 SEED = 1998
 
+Array = np.ndarray[Any, Any]
 
-def arrays(digits):
+
+def arrays(digits: Sequence[Digit]) -> tuple[Array, Array]:
     """Images in rows, and their labels."""
     return (
         np.array([digit.pixels for digit in digits], np.float32),
@@ -28,7 +33,7 @@ def arrays(digits):
     )
 
 
-def shares(pixels, labels, epoch, batch):
+def shares(pixels: Array, labels: Array, epoch: int, batch: int) -> Iterator[tuple[Array, Array]]:
     """This worker's part of each batch, from a batch of an epoch on."""
     steps = len(pixels) // BATCH
     while True:
@@ -42,12 +47,12 @@ def shares(pixels, labels, epoch, batch):
 class Report(keras.callbacks.Callback):
     """Has rank 0 print what came of an epoch."""
 
-    def on_epoch_end(self, epoch, logs=None):
-        if hvd.rank() == 0:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        if logs and hvd.rank() == 0:
             print(f"epoch {epoch + 1}: loss {logs['loss']:.4f}, {hvd.size()} workers", flush=True)
 
 
-def main():
+def main() -> None:
     hvd.init()
     keras.utils.set_random_seed(SEED)
     (pixels, labels), tests = map(arrays, load())
@@ -75,7 +80,7 @@ def main():
     ]
 
     @hvd.elastic.run
-    def train(state):
+    def train(state: hvd.elastic.KerasState) -> None:
         model.fit(
             shares(pixels, labels, state.epoch, state.batch),
             initial_epoch=state.epoch,

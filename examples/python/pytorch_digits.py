@@ -62,7 +62,7 @@ def main() -> None:
             state.loss = 0.0
             sampler.set_epoch(sampler.epoch + 1)
         with torch.no_grad():
-            return (network(test_pixels).argmax(1) == test_labels).float().mean().item()
+            return float((network(test_pixels).argmax(1) == test_labels).float().mean())
 
     share = train(state)
     if hvd.rank() == 0:

@@ -41,7 +41,7 @@ def main() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(PIXELS, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
     # A larger batch takes a larger step; Adasum finds its own.
     scale = 1 if options.use_adasum else hvd.size()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * scale, momentum=0.9)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * scale, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(
         optimizer,
         named_parameters=model.named_parameters(),

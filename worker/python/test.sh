@@ -13,5 +13,6 @@ wheel="$(./build.sh dev "$out" | tail -1)"
 
 bin="$(dirname "$python")"
 "$bin/mypy" --config-file pyproject.toml
+"$bin/mypy" --config-file pyproject.toml ../../examples/python
 "$bin/stubtest" --mypy-config-file pyproject.toml --allowlist stubtest.txt elasticrun._native
 ELASTICRUN_WHEEL="$wheel" ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest "$@"
