@@ -39,9 +39,9 @@ mod _native {
         keys::Keys,
         process::{
             WorldInfo, boundary, collective_queue, commit, fail, fetch_base, finish, host_at_risk,
-            in_round, init, initialized, job_keys, join, lacks_base, leave_at_boundary,
-            on_hosts_updated, refuse_commits, round_keys, shutdown, sync, training,
-            with_newest_commit, world,
+            in_round, init, job_keys, join, lacks_base, leave_at_boundary, on_hosts_updated, park,
+            refuse_commits, resume, round_keys, shutdown, sync, training, with_newest_commit,
+            world,
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},

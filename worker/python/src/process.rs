@@ -39,6 +39,8 @@ struct Process {
     waiters: usize,
     world_info: WorldInfo,
     queue: Option<Py<CollectiveQueue>>,
+    /// The queue of the round that this process was in at `park`. The process is still a member, until the round is over.
+    parked: Option<Py<CollectiveQueue>>,
     /// Whether a thread waits for holds.
     watches_holds: bool,
 }
@@ -224,17 +226,10 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
         waiters: 0,
         world_info: WorldInfo::expected(),
         queue: None,
+        parked: None,
         watches_holds: false,
     });
     Ok(())
-}
-
-/// Whether init() was called in this process and shutdown() was not.
-#[pyfunction]
-pub(crate) fn initialized(py: Python<'_>) -> bool {
-    lock(py)
-        .as_ref()
-        .is_some_and(|process| process.pid == std::process::id())
 }
 
 /// Ranks and sizes of this process in its round. Before the first round: the expected ones.
@@ -249,10 +244,13 @@ pub(crate) fn in_round(py: Python<'_>) -> PyResult<bool> {
     with(py, |process| Ok(process.queue.is_some()))
 }
 
-/// Leaves the current round, waits for the next one and connects to its members.
+/// Leaves the current or parked round, waits for the next one and connects to its members.
 #[pyfunction]
 pub(crate) fn join(py: Python<'_>) -> PyResult<WorldInfo> {
-    let last = with(py, |process| Ok(process.queue.take()))?;
+    let last = with(py, |process| {
+        let parked = process.parked.take();
+        Ok(process.queue.take().or(parked))
+    })?;
     use_worker(py, |worker| {
         if let Some(queue) = last {
             let queue = queue.get();
@@ -547,14 +545,44 @@ pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     })
 }
 
-/// Closes the collectives. The process stays a worker of the agent until it exits.
+/// Sets the round aside: this process stays a member, whose collectives no call can reach until `resume`. Submitted ones go on.
+#[pyfunction]
+pub(crate) fn park(py: Python<'_>) -> PyResult<()> {
+    with(py, |process| {
+        if let Some(queue) = process.queue.take() {
+            process.parked = Some(queue);
+        }
+        Ok(())
+    })
+}
+
+/// Returns to the parked round. None if there is none, if one of its collectives has failed, or if it is over: then `join`
+/// leaves it.
+#[pyfunction]
+pub(crate) fn resume(py: Python<'_>) -> PyResult<Option<WorldInfo>> {
+    use_worker(py, |worker| {
+        let is_over = worker.is_over();
+        with(py, |process| {
+            let usable =
+                |queue: &mut Py<CollectiveQueue>| !is_over && queue.get().failure().is_none();
+            Ok(process.parked.take_if(usable).map(|queue| {
+                process.queue = Some(queue);
+                process.world_info.clone()
+            }))
+        })
+    })
+}
+
+/// Closes the collectives, also those of a parked round. The process stays a worker of the agent until it exits.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
-    let queue = match &mut *lock(py) {
-        Some(process) if process.pid == std::process::id() => process.queue.take(),
-        _ => None,
+    let queues = match &mut *lock(py) {
+        Some(process) if process.pid == std::process::id() => {
+            [process.queue.take(), process.parked.take()]
+        }
+        _ => [None, None],
     };
-    if let Some(queue) = queue {
+    for queue in queues.into_iter().flatten() {
         py.detach(|| queue.get().close());
     }
     Ok(())

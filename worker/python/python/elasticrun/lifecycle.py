@@ -4,6 +4,9 @@
 worker. ``init()`` does not join a round: until the first one, ranks and sizes are the expected ones. The first round is
 joined by :func:`elasticrun.elastic.run` or by the first collective.
 
+``shutdown()`` sets the round aside, and the process stays its member. After another ``init()``, the next collective or
+``elastic.run`` returns to that round, or joins the next one if it is over meanwhile.
+
 No thread runs before ``init()``, so a fork before it is safe. A child that is forked later (by a data loader, for example)
 can read the ranks and sizes as of the fork. All other functions raise :class:`~elasticrun.errors.ForkedError` there.
 """
@@ -15,9 +18,11 @@ import os
 from typing import TYPE_CHECKING
 
 from . import _failure, _native
-from .errors import ForkedError, NotInitialized
+from .errors import ForkedError, NotInitialized, WorkersFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ._native import CollectiveQueue, WorldInfo
 
 __all__ = [
@@ -34,45 +39,61 @@ __all__ = [
     "world",
 ]
 
-#: The process that called ``init()``, if any.
+#: The process that called ``init()``, if any. None after ``shutdown()``.
 _owner: int | None = None
-#: Whether that process has joined a round. From then on only ``elastic.run`` joins further ones.
+#: The process whose collectives are closed at its exit: that of the first ``init()``.
+_attached: int | None = None
+#: Whether that process has joined a round, and has not called ``shutdown()`` since. From then on only ``elastic.run`` joins
+#: further ones.
 _joined = False
+#: Whether ``elastic.run`` runs. Then only it joins rounds, also after ``shutdown()`` and ``init()``.
+_trains = False
 #: Seconds that a collective waits for other ranks; None waits without limit.
 _timeout: float | None = None
 #: In a forked child: ranks and sizes as of the fork.
 _inherited: WorldInfo | None = None
 
 
-def init() -> None:
-    """Attaches this process to its job. Calls after the first do nothing.
+def init(comm: Iterable[int] | None = None, process_sets: object = None) -> None:
+    """Attaches this process to its job. Calls after the first do nothing, until ``shutdown()``.
+
+    Args:
+        comm: None, or all ranks in order. For scripts that pass Horovod's argument.
+        process_sets: None, or a sequence of :data:`~elasticrun.process_sets.global_process_set` only. Likewise.
 
     Raises:
         ForkedError: in a child that was forked after ``init()``.
+        NotImplementedError: ``comm`` or ``process_sets`` is about some of the ranks.
         ElasticrunError: the environment is not one that an agent sets, or the agent refuses the process.
     """
-    global _owner
+    global _owner, _attached
     if _owner is not None:
         _require_owner("init")
+    else:
+        _native.init()
+    if comm is not None or process_sets is not None:
+        _require_all_ranks(comm, process_sets)
+    if _owner is not None:
         return
-    _native.init()
     _owner = os.getpid()
-    atexit.register(_at_exit)
-    _failure.watch()
+    if _attached != _owner:
+        _attached = _owner
+        atexit.register(_at_exit)
+        _failure.watch()
 
 
 def shutdown() -> None:
     """Detaches this process from its job. Does nothing before ``init()`` and in a forked child.
 
-    Runs automatically when the interpreter exits.
+    The process stays a member of its round, and ``init()`` followed by a collective returns to it. Collectives of other
+    ranks wait for that, or until this process exits.
     """
     global _owner, _joined
     if _owner != os.getpid():
         return
-    _native.shutdown()
+    _native.park()
     _owner = None
     _joined = False
-    atexit.unregister(_at_exit)
 
 
 def is_initialized() -> bool:
@@ -152,7 +173,11 @@ def collective_queue(what: str) -> CollectiveQueue:
         WorkersFailed: the round is over.
     """
     require(what)
-    if not _joined:
+    if not has_joined():
+        if _trains:
+            raise WorkersFailed(
+                f"{what}: the round ended after shutdown(): let this error pass to elastic.run, which goes on in the next one"
+            )
         join()
     return _native.collective_queue()
 
@@ -188,8 +213,21 @@ def set_collective_timeout(seconds: float | None) -> None:
         _native.collective_queue().set_timeout(seconds)
 
 
+def trains(whether: bool) -> None:
+    """Records whether :func:`elasticrun.elastic.run` runs."""
+    global _trains
+    _trains = whether
+
+
 def has_joined() -> bool:
-    """Whether this process has joined a round. That round may be over."""
+    """Whether this process has joined a round. That round may be over.
+
+    After ``shutdown()`` and ``init()``, returns to the round from before, unless it is over.
+    """
+    global _joined
+    if not _joined and _owner == os.getpid() and _native.resume() is not None:
+        _joined = True
+        _native.collective_queue().set_timeout(_timeout)
     return _joined
 
 
@@ -221,9 +259,16 @@ def _world(what: str) -> WorldInfo:
     return _native.world()
 
 
+def _require_all_ranks(comm: Iterable[int] | None, process_sets: object) -> None:
+    # It imports this module.
+    from .process_sets import require_all
+
+    require_all(comm, process_sets, _native.world().size)
+
+
 def _at_exit() -> None:
-    if _owner == os.getpid():
-        shutdown()
+    if _attached == os.getpid():
+        _native.shutdown()
 
 
 def _before_fork() -> None:

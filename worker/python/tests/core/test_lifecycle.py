@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -141,6 +142,125 @@ def test_a_script_without_elastic_run_has_collectives(start):
         "SUM 1 3.0",
         "SUM 2 3.0",
     ]
+
+
+def test_shutdown_and_init_again(start):
+    text = start.job(
+        "-np 2",
+        """
+        import sys
+        import elasticrun as e
+        from elasticrun.process_sets import global_process_set
+        hooks = set()
+        for turn in range(3):
+            e.init(comm=[0, 1], process_sets=[global_process_set])
+            assert e.is_initialized() and e.size() == 2
+            print("SUM", turn, e.allreduce(float(e.rank()), e.Sum), "ROUND", e.world().round)
+            e.shutdown()
+            assert not e.is_initialized()
+            try:
+                e.rank()
+            except e.errors.NotInitialized:
+                print("NAMED", turn)
+            hooks.add(sys.excepthook)
+        print("HOOKS", len(hooks))
+        """,
+    ).succeed()
+    for rank in (0, 1):
+        for turn in range(3):
+            assert f"[{rank}]<stdout>:SUM {turn} 1.0 ROUND 1" in text
+            assert f"[{rank}]<stdout>:NAMED {turn}" in text
+        assert f"[{rank}]<stdout>:HOOKS 1" in text
+
+
+def test_elastic_run_after_shutdown_and_init(start):
+    text = start.count(
+        "-np 2 --min-np 2",
+        """
+def again():
+    e.shutdown()
+    e.init()
+e.barrier()
+again()
+
+@e.elastic.run
+def train(state):
+    again()
+    count(state, 3, before=again)
+    again()
+    state.commit()
+    return state.count
+
+print("END", train(state))
+again()
+print("AFTER", e.allreduce(1.0, e.Sum), e.world().round)
+""",
+    ).succeed()
+    assert start.rounds(text) == [(1, 0, 2, 0), (1, 1, 2, 0)]
+    assert text.count("END 3.0") == 2
+    assert text.count("AFTER 2.0 1") == 2
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_round_that_ends_between_shutdown_and_init(elastic, start, tmp_path):
+    os.mkfifo(tmp_path / "shut")
+    text = start.job(
+        "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever",
+        f"""
+        import os, signal, threading
+        import elasticrun as e
+
+        aborted = threading.Event()
+        e.notifications.on_abort(lambda *_: aborted.set())
+
+        def lose_the_other():
+            e.shutdown()
+            if os.environ["HOROVOD_LOCAL_RANK"] == "1":
+                # Returns when rank 0 opens it too.
+                open("{tmp_path}/shut").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            open("{tmp_path}/shut", "w").close()
+            assert aborted.wait(300)
+            e.init()
+
+        e.init()
+        state = e.ObjectState(step=0)
+
+        @e.elastic.run
+        def train(state):
+            if e.world().round == 1:
+                state.step = 1
+                state.commit()
+                state.step = 2
+                lose_the_other()
+            print("FROM", state.step, "SUM", e.allreduce(1.0, e.Sum), "ROUND", e.world().round)
+
+        if {elastic}:
+            train(state)
+        else:
+            e.barrier()
+            lose_the_other()
+            print("SUM", e.allreduce(1.0, e.Sum), "ROUND", e.world().round)
+        """,
+    ).succeed()
+    assert ("FROM 1 SUM 1.0 ROUND 2" if elastic else "SUM 1.0 ROUND 2") in text
+
+
+def test_init_for_some_of_the_ranks_is_refused_by_name(start):
+    text = start.alone("""
+        import elasticrun as e
+        for arguments in ({"comm": [1]}, {"comm": object()}, {"process_sets": "dynamic"}, {"process_sets": [object()]}):
+            try:
+                e.init(**arguments)
+            except NotImplementedError as error:
+                print("NAMED", error)
+            assert not e.is_initialized()
+        e.init(range(1), None)
+        print(e.allreduce(1.0))
+    """)
+    assert text.count("NAMED init(comm=") == 2
+    assert text.count("NAMED process sets are not offered") == 2
+    assert text.endswith("\n1.0")
 
 
 def test_python_m_elasticrun_is_the_program():

@@ -66,11 +66,13 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
                 f" object of type {type(state).__name__}"
             )
         unsubscribe = notifications.on_hosts_updated(state._on_update)
+        lifecycle.trains(True)
         try:
             return _rounds(state, lambda: func(state, *args, **kwargs))
         except Stopped as stopped:
             _end(stopped)
         finally:
+            lifecycle.trains(False)
             unsubscribe()
 
     return train
@@ -78,7 +80,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 
 def _rounds(state: State, train: Callable[[], R]) -> R:
     global _finished
-    # A collective before the loop may have joined the first round, which is used then.
+    # A collective before the loop may have joined the first round, which is used then, also after shutdown() and init().
     joined = lifecycle.has_joined()
     _native.adopt_state()
     while True:
