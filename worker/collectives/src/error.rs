@@ -25,7 +25,7 @@ pub enum Error {
         /// The error of the connection.
         reason: String,
     },
-    /// A member of this host left the group while others still used it.
+    /// A member left the group while others still used it.
     #[error(
         "rank {rank} left the group while others were still in it: make the same calls on all ranks"
     )]
@@ -131,6 +131,11 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 impl Record {
+    /// Whether it is that of [`Error::PeerLeft`].
+    pub(crate) fn is_peer_left(&self) -> bool {
+        self.0[0] == PEER_LEFT
+    }
+
     pub(crate) fn from_error(error: &Error) -> Self {
         match error {
             Error::PeerLost { host_index, .. } => {

@@ -249,13 +249,35 @@ fn a_member_that_leaves_is_named() {
     for rank in [0, 2] {
         assert_eq!(results[rank], Some(Error::PeerLeft { rank: 1 }));
     }
-    let results = round(&[1, 1], |group| {
-        (group.topology().rank == 0).then(|| group.barrier().unwrap_err())
-    });
-    assert!(matches!(
-        results[0],
-        Some(Error::PeerLost { host_index: 1, .. })
-    ));
+    // On another host, where one member is the neighbour of the others and one is not.
+    for (layout, left) in [(&[1, 1][..], 1), (&[2, 2], 2), (&[2, 2], 3)] {
+        let results = round(layout, |group| {
+            group.barrier().unwrap();
+            (group.topology().rank != left).then(|| group.barrier().unwrap_err())
+        });
+        for error in results.into_iter().flatten() {
+            assert_eq!(error, Error::PeerLeft { rank: left }, "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn a_member_may_leave_before_others_have_ended_the_last_operation() {
+    for layout in LAYOUTS {
+        for _ in 0..20 {
+            let results = round(layout, |group| {
+                let rank = group.topology().rank;
+                let mut data = vec![1f32; 100_000];
+                let ended = group.allreduce(&mut data, Op::Sum);
+                // Members leave in the order of their ranks, at different times.
+                for _ in 0..rank * 1000 {
+                    thread::yield_now();
+                }
+                ended
+            });
+            assert!(results.iter().all(Result::is_ok), "{layout:?}: {results:?}");
+        }
+    }
 }
 
 #[test]

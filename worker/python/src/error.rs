@@ -61,12 +61,22 @@ pub(crate) fn from_collective(
     };
     match cause {
         GroupError::TimedOut { .. } => exception(py, "CollectiveTimeout", named(cause.to_string())),
+        GroupError::PeerLeft { rank } if error.interrupt() == Some(Interrupt::WorkersFailed) => {
+            exception(py, "WorkerEnded", named(worker_ended(*rank)))
+        }
         _ if error.interrupt().is_some() || error.is_stop() => from_worker(py, error),
         GroupError::Mismatch { .. } => {
             exception(py, "CollectiveMismatch", named(cause.to_string()))
         }
         _ => exception(py, "ElasticrunError", named(with_causes(error))),
     }
+}
+
+fn worker_ended(rank: u32) -> String {
+    format!(
+        "rank {rank} has ended or left its training, while this rank still calls collectives: make the same number of calls \
+         on all ranks; for uneven data use ElasticSampler, join() of torch, or steps_per_epoch"
+    )
 }
 
 /// The text of an error and of its causes.

@@ -259,6 +259,8 @@ impl Link {
                 self.question = Some(question);
                 Ok(true)
             }
+            // Its data has come before that, and may be all that the current operation needs.
+            Some(Frame::Failure(record)) if record.is_peer_left() => Ok(false),
             Some(Frame::Failure(record)) => Err(Fault::Failed(record)),
             Some(Frame::Data(found)) => {
                 // It belongs to this or a later operation. Its header shows whether the two agree.
@@ -361,8 +363,12 @@ impl Link {
         self.close();
     }
 
-    /// Ends the connection gracefully: what was sent still arrives.
-    pub(super) fn leave(&self) {
+    /// Ends the connection gracefully: what was sent still arrives, and behind it the reason. Does
+    /// not wait: if the socket has no space for the reason, the neighbour finds only the end.
+    pub(super) fn leave(&self, record: &Record) {
+        if self.outgoing.is_none() && self.question_rest.is_empty() {
+            let _ = send(&self.stream, &[&encode_failure(record)]);
+        }
         let _ = self.stream.shutdown(Shutdown::Write);
         // Unread questions would turn the close into a reset, which loses data in flight.
         let mut drain = [0; 4096];

@@ -409,12 +409,15 @@ impl Net {
         }
     }
 
-    /// Closes all connections gracefully: what was sent still arrives.
+    /// Closes all connections gracefully: what was sent still arrives, and behind it that this rank
+    /// has left.
     pub(crate) fn leave(&mut self) {
-        self.links.iter().for_each(Link::leave);
+        let record = Record::from_error(&Error::PeerLeft { rank: self.rank });
+        self.links.iter().for_each(|link| link.leave(&record));
     }
 
-    /// Closes all connections. A mismatch is sent to the neighbours first.
+    /// Closes all connections. A mismatch, or the rank that left, is sent to the neighbours first.
+    /// A frame in flight is completed for a mismatch only, since then no rank uses its data.
     pub(crate) fn close(&mut self, why: Option<&Error>) {
         match why {
             Some(error @ Error::Mismatch { .. }) => {
@@ -422,6 +425,13 @@ impl Net {
                 let deadline = Instant::now() + FAILURE_SEND_TIMEOUT;
                 for link in &mut self.links {
                     link.close_with_failure(&record, deadline);
+                }
+            }
+            Some(error @ Error::PeerLeft { .. }) => {
+                let record = Record::from_error(error);
+                for link in &self.links {
+                    link.leave(&record);
+                    link.close();
                 }
             }
             _ => self.links.iter().for_each(Link::close),

@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 
 from . import _native
-from .errors import ElasticrunError, Stopped, WorkersFailed
+from .errors import ElasticrunError, Stopped, WorkerEnded, WorkersFailed
 
 
 def watch() -> None:
@@ -26,8 +26,8 @@ def watch() -> None:
         if os.getpid() != owner:
             return
         try:
-            # A WorkersFailed has its cause in another worker, whose report takes precedence.
-            _native.fail(isinstance(error, WorkersFailed))
+            # A WorkersFailed has its cause in another worker, whose report takes precedence. A worker that ended reports none.
+            _native.fail(isinstance(error, WorkersFailed) and not isinstance(error, WorkerEnded))
         except (ElasticrunError, RuntimeError):
             # The agent detects the exit of the process.
             pass

@@ -35,6 +35,7 @@ __all__ = [
     "StoreTimeout",
     "TooFewWorkersError",
     "UsageError",
+    "WorkerEnded",
     "WorkerFailedError",
     "WorkerTraceback",
     "WorkersFailed",
@@ -51,6 +52,13 @@ class Interrupted(ElasticrunError):
 
 class WorkersFailed(Interrupted):
     """A worker of the round failed. Training continues from the newest commit."""
+
+
+class WorkerEnded(WorkersFailed):
+    """Another rank has ended or left its training, while this rank still calls collectives. The error names that rank.
+
+    The usual reason is uneven data: some ranks have more batches than others.
+    """
 
 
 class HostsUpdated(Interrupted):

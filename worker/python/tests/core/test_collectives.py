@@ -346,3 +346,40 @@ def test_what_is_no_array_is_told(start):
                 raise AssertionError(words)
         """,
     )
+
+
+@pytest.mark.parametrize(
+    "hosts", ["-np 2 -H localhost:2", "-np 2 -H localhost:1,127.0.0.1:1", "-np 4 -H localhost:2,127.0.0.1:2"]
+)
+def test_a_rank_that_ended_before_others_is_named(hosts, start):
+    text = start.job(
+        hosts,
+        """
+        import elasticrun as e
+        e.init()
+        last = e.size() - 1
+        for step in range(4 - (e.rank() == last)):
+            e.allreduce(1.0, name="the loss")
+        """,
+    ).fail()
+    assert "WorkerEnded: allreduce of 'the loss' (float64[], average): rank" in text
+    assert "has ended or left its training, while this rank still calls collectives" in text
+    assert "a worker of the round failed" not in text
+
+
+def test_a_rank_that_failed_is_no_rank_that_ended(start):
+    text = start.job(
+        "-np 2",
+        """
+        import elasticrun as e
+        e.init()
+        for step in range(3):
+            e.allreduce(1.0)
+        if e.rank() == 0:
+            raise ValueError("mine")
+        e.allreduce(1.0)
+        """,
+    ).fail()
+    # The other rank is stopped, or learns of the failure first.
+    assert "ValueError: mine" in text
+    assert "WorkerEnded" not in text

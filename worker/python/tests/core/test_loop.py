@@ -505,3 +505,18 @@ train(state)
     ).fail(1)
     assert "StateError" in text and LOST in text, text
     assert all(entry[0] == 1 for entry in start.rounds(text)), text
+
+
+def test_a_rank_that_finished_before_others_is_named(start):
+    text = start.count(
+        "-np 2 --min-np 2",
+        """
+@e.elastic.run
+def train(state):
+    for step in range(3 + e.rank()):
+        e.allreduce(1.0)
+
+train(e.ObjectState(step=0))
+""",
+    ).fail()
+    assert "[1]<stderr>:allreduce (float64[], average): rank 0 has ended or left its training" in text

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from .. import _native, lifecycle, notifications
-from ..errors import ElasticrunError, HostsUpdated, Interrupted, Stopped, WorkersFailed
+from ..errors import ElasticrunError, HostsUpdated, Interrupted, Stopped, WorkerEnded, WorkersFailed
 from .compiled import classify
 from .state import State
 
@@ -18,6 +19,8 @@ __all__ = ["run"]
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=State)
+
+_log = logging.getLogger("elasticrun")
 
 #: Whether this process has reported to its agent that training is done.
 _finished = False
@@ -97,6 +100,9 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
                 if meaning is error:
                     raise
                 raise meaning from error
+            if isinstance(interrupt, WorkerEnded):
+                # The job may end before this rank has done the rest, and would not say why.
+                _log.warning("%s", interrupt)
             _clear_frames(error)
             _clear_frames(interrupt)
             continue
