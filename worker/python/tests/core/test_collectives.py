@@ -348,6 +348,27 @@ def test_what_is_no_array_is_told(start):
     )
 
 
+def test_an_array_that_jax_traces_is_refused_with_what_to_write(start):
+    text = start.alone("""
+        import sys, types
+
+        class Tracer:
+            def __dlpack__(self): raise AttributeError("it has no memory")
+            def __dlpack_device__(self): raise AttributeError("it has no memory")
+
+        sys.modules["jax.core"] = types.SimpleNamespace(Tracer=Tracer)
+        import elasticrun as e
+        e.init()
+        for call in (e.allreduce, e.broadcast, e.allgather, e.allreduce):
+            try:
+                call(type("DynamicJaxprTracer", (Tracer,), {})())
+            except TypeError as error:
+                print("TOLD", error)
+    """)
+    assert text.count("TOLD DynamicJaxprTracer is no array: JAX compiles") == 4
+    assert text.count("io_callback(lambda x: elasticrun.allreduce(numpy.asarray(x))") == 4
+
+
 @pytest.mark.parametrize(
     "hosts", ["-np 2 -H localhost:2", "-np 2 -H localhost:1,127.0.0.1:1", "-np 4 -H localhost:2,127.0.0.1:2"]
 )

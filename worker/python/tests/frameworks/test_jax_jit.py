@@ -43,6 +43,25 @@ def test_collectives_in_a_compiled_function_run_in_its_order(start):
     assert output.count("EQUAL") == 2
 
 
+def test_a_collective_of_a_traced_array_says_what_to_write(start):
+    output = start.alone("""
+        import jax, jax.numpy as jnp
+        import elasticrun
+
+        elasticrun.init()
+        def call(x):
+            return elasticrun.allreduce(x).sum()
+
+        for transformed in (jax.jit(call), jax.grad(call), jax.vmap(call)):
+            try:
+                transformed(jnp.ones((2, 3)))
+            except TypeError as error:
+                print("TOLD", error)
+        print(elasticrun.allreduce(jnp.ones(2)))
+    """)
+    assert output.count("io_callback(lambda x: elasticrun.allreduce(numpy.asarray(x))") == 3, output
+
+
 #: Trains by functions that JAX compiles, whose errors come when their results are waited for.
 TRAIN = """
 import os, signal

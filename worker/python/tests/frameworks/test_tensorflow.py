@@ -122,3 +122,33 @@ train(state)
     ).succeed()
     assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
     assert text.count("TOTAL 20.0") == 2 and "RESET FROM 0" not in text, text
+
+
+def test_a_tape_in_a_function_that_xla_compiles_says_what_to_write(start):
+    output = start.job(
+        "-np 1",
+        """
+        import tensorflow as tf
+        import elasticrun.tensorflow as hvd
+
+        hvd.init()
+        x = tf.Variable(1.0)
+        state = hvd.elastic.TensorFlowState(variables=[x])
+
+        @tf.function(jit_compile=True)
+        def step():
+            with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+                loss = x * x
+            return tape.gradient(loss, x)
+
+        @hvd.elastic.run
+        def train(state):
+            step()
+
+        try:
+            train(state)
+        except ValueError as error:
+            print("TOLD", error)
+        """,
+    ).succeed()
+    assert "TOLD XLA cannot compile collectives: leave jit_compile=True out of the tf.function" in output

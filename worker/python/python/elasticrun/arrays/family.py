@@ -59,6 +59,7 @@ def _inherited(kind: type) -> Family | None:
 
 
 def _found(array: object) -> Family:
+    _refuse_tracer(array)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
         from .numpy_arrays import NumpyFamily
@@ -85,3 +86,14 @@ def _found(array: object) -> Family:
         f"{type(array).__qualname__} is no array: NumPy arrays, numbers, and objects with the buffer protocol or"
         " DLPack are"
     )
+
+
+def _refuse_tracer(array: object) -> None:
+    """Raises TypeError for what stands for an array while JAX traces a function. It has no memory."""
+    tracer = getattr(sys.modules.get("jax.core"), "Tracer", None)
+    if tracer is not None and isinstance(array, tracer):
+        raise TypeError(
+            f"{type(array).__qualname__} is no array: JAX compiles, differentiates or maps this function. Call the collective"
+            " by jax.experimental.io_callback(lambda x: elasticrun.allreduce(numpy.asarray(x)),"
+            " jax.ShapeDtypeStruct(x.shape, x.dtype), x, ordered=True), outside of jax.grad and jax.vmap: docs/python.md#jax"
+        )

@@ -31,13 +31,26 @@ def remembered() -> Iterator[None]:
 
 
 def classify(error: tf.errors.OpError) -> Exception:
-    """The exception of a collective in the graph, if ``error`` replaces one; else ``error`` itself."""
+    """The exception of a collective in the graph, if ``error`` replaces one; else ``error`` itself.
+
+    A graph that XLA cannot compile because of a collective is a ValueError.
+    """
     global _newest
+    if _is_uncompilable(str(error)):
+        return ValueError(
+            "XLA cannot compile collectives: leave jit_compile=True out of the tf.function that calls them, such as that with"
+            " the DistributedGradientTape"
+        )
     cause = _newest
     if cause is None or type(cause).__name__ not in str(error):
         return error
     _newest = None
     return cause
+
+
+def _is_uncompilable(text: str) -> bool:
+    # Collectives are Python functions in the graph.
+    return "Detected unsupported operations" in text and "PyFunc" in text
 
 
 @contextmanager
