@@ -1,15 +1,24 @@
 //! The audit log: which commit holds which rows. It proves to the user that each row was used exactly once.
 //!
-//! Each worker process writes one file with a line of JSON for each event:
+//! Each worker process writes one file with a line of JSON for each event. Here two of them are broken:
 //!
 //! ```text
-//! {"round":3,"base":"1.2.7"}                                    a round of this worker continues from a commit
-//! {"commit":"1.3.1","epoch":0,"rows":{"0":[4,17],"12":[9]}}     rows that it has processed for a commit, by row group
-//! {"sealed":"1.3.1"}                                            the commit is sealed
+//! {"round":3,"base":"1.2.7","epoch":0,"left":5,                 a round of this worker continues from a commit
+//!  "dataset":{"digest":"0c..","groups":[[20,12],[9,1]]}}
+//! {"commit":"1.3.1","epoch":0,"rows":{"0":[4,17],"12":[9]},     what it has processed for a commit
+//!  "spans":{"0":[[0,3]],"12":[[8,9]]},"skipped":0}
+//! {"sealed":"1.3.1","epoch":0,"left":1}                         the commit is sealed
 //! ```
 //!
-//! The rows are written before any worker can seal the commit, so each committed row is in a file. A commit is void if
-//! it is newer than the base of a later round, or if no worker has sealed it. `elasticrun data audit` evaluates the
+//! - `groups` are the row groups of the data set as read: [rows, times].
+//! - `epoch` and `left` are the position of all workers: the epoch, and its rows that are left.
+//! - `rows` are the rows of batches, by row group.
+//! - `spans` are the positions `lo..hi` in the order of the row group that were processed, also those of rows that a predicate
+//!   has dropped. Each position of a row group is in one span.
+//! - `skipped` counts those of `spans` that could not be read.
+//!
+//! Rows and spans are written before any worker can seal the commit, so each committed row is in a file. A commit is void
+//! if it is newer than the base of a later round, or if no worker has sealed it. `elasticrun data audit` evaluates the
 //! files.
 
 use std::{
@@ -19,19 +28,38 @@ use std::{
     path::Path,
 };
 
-use crate::Batch;
+use super::digest;
+use crate::{Batch, Dataset};
 
 #[derive(Debug)]
 pub(super) struct Audit {
     file: File,
-    /// Rows since the last commit: by epoch and row group.
-    rows: BTreeMap<u64, BTreeMap<u32, Vec<u32>>>,
+    /// The data set as JSON.
+    dataset: String,
+    /// Since the last commit, by epoch.
+    processed: BTreeMap<u64, Processed>,
+    /// Unreadable rows that were reported.
+    skipped: u64,
     /// The commit that was reported last.
     reported: Option<String>,
 }
 
+/// What was processed of an epoch, by row group.
+#[derive(Debug, Default)]
+struct Processed {
+    rows: BTreeMap<u32, Vec<u32>>,
+    spans: BTreeMap<u32, Vec<(u32, u32)>>,
+}
+
+/// The epoch, and its rows that are left, in all workers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EpochPosition {
+    pub(super) epoch: u64,
+    pub(super) left: u64,
+}
+
 impl Audit {
-    pub(super) fn create(directory: &Path) -> io::Result<Self> {
+    pub(super) fn create(directory: &Path, dataset: &Dataset) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let (process, mut number) = (std::process::id(), 0);
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -48,53 +76,126 @@ impl Audit {
         };
         Ok(Self {
             file,
-            rows: BTreeMap::new(),
+            dataset: describe(dataset),
+            processed: BTreeMap::new(),
+            skipped: 0,
             reported: None,
         })
     }
 
     pub(super) fn read(&mut self, epoch: u64, batch: &Batch) {
-        let groups = self.rows.entry(epoch).or_default();
+        let processed = self.processed.entry(epoch).or_default();
         for origin in batch.origins() {
             let group = batch.spans()[origin.span as usize].group;
-            groups.entry(group).or_default().push(origin.row);
+            processed.rows.entry(group).or_default().push(origin.row);
+        }
+        for span in batch.spans() {
+            let spans = processed.spans.entry(span.group).or_default();
+            spans.push((span.lo, span.hi));
         }
     }
 
-    pub(super) fn reported(&mut self, commit: &str) -> io::Result<()> {
-        for (epoch, groups) in std::mem::take(&mut self.rows) {
-            let groups: Vec<String> = (groups.into_iter())
+    /// `skipped` counts all unreadable rows of this process so far.
+    pub(super) fn reported(&mut self, commit: &str, skipped: u64) -> io::Result<()> {
+        let mut newly_skipped = skipped - std::mem::replace(&mut self.skipped, skipped);
+        for (epoch, Processed { rows, spans }) in std::mem::take(&mut self.processed) {
+            let rows: Vec<String> = (rows.into_iter())
                 .map(|(group, rows)| format!("\"{group}\":{rows:?}"))
                 .collect();
+            let spans: Vec<String> = (spans.into_iter())
+                .map(|(group, spans)| format!("\"{group}\":[{}]", pairs(&joined(spans))))
+                .collect();
             self.line(&format!(
-                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}}}}",
-                groups.join(",")
+                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}},\"spans\":{{{}}},\"skipped\":{}}}",
+                rows.join(","),
+                spans.join(","),
+                std::mem::take(&mut newly_skipped),
             ))?;
         }
         self.reported = Some(commit.to_owned());
         Ok(())
     }
 
-    pub(super) fn sealed(&mut self) -> io::Result<()> {
+    pub(super) fn sealed(&mut self, at: EpochPosition) -> io::Result<()> {
+        let EpochPosition { epoch, left } = at;
         match self.reported.take() {
-            Some(commit) => self.line(&format!("{{\"sealed\":\"{commit}\"}}")),
+            Some(commit) => self.line(&format!(
+                "{{\"sealed\":\"{commit}\",\"epoch\":{epoch},\"left\":{left}}}"
+            )),
             None => Ok(()),
         }
     }
 
-    pub(super) fn round(&mut self, round: u64, base: Option<&str>) -> io::Result<()> {
+    pub(super) fn round(
+        &mut self,
+        round: u64,
+        base: Option<&str>,
+        at: EpochPosition,
+    ) -> io::Result<()> {
         self.rolled_back();
+        let EpochPosition { epoch, left } = at;
         let base = base.map_or("null".to_owned(), |base| format!("\"{base}\""));
-        self.line(&format!("{{\"round\":{round},\"base\":{base}}}"))
+        let dataset = &self.dataset;
+        self.line(&format!(
+            "{{\"round\":{round},\"base\":{base},\"epoch\":{epoch},\"left\":{left},\"dataset\":{dataset}}}"
+        ))
     }
 
     pub(super) fn rolled_back(&mut self) {
-        self.rows.clear();
+        self.processed.clear();
         self.reported = None;
     }
 
     /// A single write, so that a killed process leaves no partial line.
     fn line(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes())
+    }
+}
+
+/// The data set as JSON: its digest and its row groups, [rows, times].
+fn describe(dataset: &Dataset) -> String {
+    let mut groups: Vec<(u32, u32)> = Vec::new();
+    for group in dataset.groups() {
+        match groups.last_mut() {
+            Some((rows, times)) if *rows == group.rows => *times += 1,
+            _ => groups.push((group.rows, 1)),
+        }
+    }
+    let digest = digest(dataset);
+    format!(
+        "{{\"digest\":\"{digest:016x}\",\"groups\":[{}]}}",
+        pairs(&groups)
+    )
+}
+
+/// Spans in order; adjacent ones become one. Spans that overlap stay, so that the audit finds them.
+fn joined(mut spans: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    spans.sort_unstable();
+    let mut result: Vec<(u32, u32)> = Vec::new();
+    for (lo, hi) in spans {
+        match result.last_mut() {
+            Some(last) if last.1 == lo => last.1 = hi,
+            _ if lo < hi => result.push((lo, hi)),
+            _ => {}
+        }
+    }
+    result
+}
+
+fn pairs(pairs: &[(u32, u32)]) -> String {
+    let pairs: Vec<String> = (pairs.iter())
+        .map(|(one, other)| format!("[{one},{other}]"))
+        .collect();
+    pairs.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    #[test]
+    fn adjacent_spans_are_one_and_repeated_ones_stay() {
+        let spans = vec![(4, 6), (0, 2), (2, 4), (9, 9), (8, 9), (8, 9), (1, 3)];
+        assert_eq!(joined(spans), [(0, 2), (1, 3), (2, 6), (8, 9), (8, 9)]);
     }
 }

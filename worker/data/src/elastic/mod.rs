@@ -21,7 +21,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub use self::error::Error;
 use self::{
-    audit::Audit, epoch_reader::EpochReader, identity::this_worker, throughput::Throughput,
+    audit::{Audit, EpochPosition},
+    epoch_reader::EpochReader,
+    identity::this_worker,
+    throughput::Throughput,
 };
 use crate::{Batch, Dataset, ReaderOptions, Skipped};
 
@@ -84,7 +87,8 @@ impl Elastic {
     /// # Errors
     /// If the file cannot be created.
     pub fn audit(&mut self, directory: &Path) -> Result<(), Error> {
-        self.audit = Some(Audit::create(directory).map_err(Error::Audit)?);
+        let audit = Audit::create(directory, &self.dataset);
+        self.audit = Some(audit.map_err(Error::Audit)?);
         Ok(())
     }
 
@@ -117,6 +121,11 @@ impl Elastic {
     /// once if the memory does not hold one row group for each stripe of this worker.
     pub fn passes(&self) -> f64 {
         self.reader.passes()
+    }
+
+    /// Identifies the data set as read, wherever it is stored.
+    pub fn digest(&self) -> u64 {
+        digest(&self.dataset)
     }
 
     /// The position in the data.
@@ -232,7 +241,8 @@ impl Elastic {
     /// [`Error::Audit`]: rows that are not logged must not be committed.
     pub fn report(&mut self, commit: &str) -> Result<Vec<u8>, Error> {
         if let Some(audit) = &mut self.audit {
-            audit.reported(commit).map_err(Error::Audit)?;
+            let skipped = self.reader.skipped().rows;
+            audit.reported(commit, skipped).map_err(Error::Audit)?;
         }
         Ok(self.position.report())
     }
@@ -254,7 +264,10 @@ impl Elastic {
     /// [`Error::Audit`].
     pub fn commit_made(&mut self) -> Result<(), Error> {
         match &mut self.audit {
-            Some(audit) => audit.sealed().map_err(Error::Audit),
+            Some(audit) => {
+                let at = epoch_position(&self.position);
+                audit.sealed(at).map_err(Error::Audit)
+            }
             None => Ok(()),
         }
     }
@@ -265,7 +278,10 @@ impl Elastic {
     /// [`Error::Audit`].
     pub fn audit_round(&mut self, round: u64, base: Option<&str>) -> Result<(), Error> {
         match &mut self.audit {
-            Some(audit) => audit.round(round, base).map_err(Error::Audit),
+            Some(audit) => {
+                let at = epoch_position(&self.position);
+                audit.round(round, base, at).map_err(Error::Audit)
+            }
             None => Ok(()),
         }
     }
@@ -287,6 +303,13 @@ impl Elastic {
             audit.rolled_back();
         }
         Ok(())
+    }
+}
+
+fn epoch_position(position: &Position) -> EpochPosition {
+    EpochPosition {
+        epoch: position.ledger().epoch(),
+        left: position.ledger().left(),
     }
 }
 

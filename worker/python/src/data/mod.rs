@@ -186,6 +186,11 @@ impl Data {
         detached(py, self, |data| Ok(data.bytes_read()))
     }
 
+    /// Identifies the data set as read, as the audit log does.
+    fn digest(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, self, |data| Ok(format!("{:016x}", data.digest())))
+    }
+
     /// Pieces and rows that were skipped because they could not be read.
     fn skipped(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         detached(py, self, |data| {

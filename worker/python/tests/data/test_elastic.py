@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pyarrow as pa
@@ -220,3 +221,58 @@ def start_of(text, round_):
     lines = (line.split() for line in text.splitlines() if "ROUND" in line)
     words = (line[next(place for place, word in enumerate(line) if word.endswith("ROUND")) :] for line in lines)
     return {(int(word[3]), int(word[5]), int(word[7])) for word in words if int(word[1]) == round_}
+
+
+@pytest.mark.parametrize("order", [{}, STRIPES])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "where=[('index', '<', 400)]",
+        "row_groups=lambda group: group.index % 2",
+        "where=[('index', '>=', 500)], row_groups=lambda group: group.index < 3",
+    ],
+)
+def test_the_audit_of_a_part_of_the_data_set(start, tmp_path, capsys, order, more):
+    """Rows that a predicate drops are processed too, and the row groups are those that were selected."""
+    data = parquet.write(tmp_path / "data", rows=1000)
+    options = ", ".join(f"{name}={value!r}" for name, value in (order or {"batch_size": 10}).items())
+    text = start.job(
+        "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
+        f"""
+        import os, signal
+        import elasticrun as e
+        from elasticrun.data import ParquetDataset
+
+        e.init()
+        data = ParquetDataset("{data}", seed=7, audit="{tmp_path}/audit", {more}, {options})
+        state = e.ObjectState(data=data, steps=0)
+
+        @e.elastic.run
+        def train(state):
+            for epoch in state.data.epochs(2):
+                for batch in state.data:
+                    if (e.world().round, e.rank(), state.steps) == (1, 1, 4):
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    e.barrier()
+                    state.steps += 1
+                    state.commit()
+
+        train(state)
+        """,
+    ).succeed()
+    command = [str(tmp_path / "audit"), "--epochs", "2"]
+    assert audit.main(command) == 0, (capsys.readouterr().out, text)
+    assert audit.main([*command, str(data)]) == 0
+    assert ("the job read a selection of the data set" in capsys.readouterr().out) == ("row_groups" in more)
+    assert audit.main([*command, str(parquet.write(tmp_path / "other", rows=100))]) == 2
+    # A line that holds rows of a valid commit.
+    valid = audit.read(tmp_path / "audit").valid
+    path, lines, index = next(
+        (path, lines, index)
+        for path in (tmp_path / "audit").glob("*.jsonl")
+        for lines in [path.read_text().splitlines(keepends=True)]
+        for index, line in enumerate(map(json.loads, lines))
+        if tuple(map(int, line.get("commit", "0.0.0").split("."))) in valid and line["spans"]
+    )
+    path.write_text("".join(lines[:index] + lines[index + 1 :]))
+    assert audit.main(command) == 1

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in ("-h", "--help"):
         print(
             "usage: elasticrun data plan DATA... --from WORKERS --to WORKERS   what a change of workers moves\n"
-            "       elasticrun data audit DIRECTORY [DATA...]                  whether each row was used once"
+            "       elasticrun data audit DIRECTORY [DATA...] [--epochs N]     whether each row was used once"
         )
         return 0
     given = words[0] if words else "nothing"
