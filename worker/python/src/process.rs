@@ -43,6 +43,9 @@ struct Process {
     parked: Option<Py<CollectiveQueue>>,
     /// Whether a thread waits for holds.
     watches_holds: bool,
+    /// Whether this process has reported its failure. It does not leave the round then: members would take that for a normal end
+    /// if they learn of it before the failure.
+    failed: bool,
 }
 
 /// Ranks, sizes and round of this process.
@@ -228,6 +231,7 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
         queue: None,
         parked: None,
         watches_holds: false,
+        failed: false,
     });
     Ok(())
 }
@@ -534,6 +538,10 @@ pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     if !in_round(py)? {
         return Ok(());
     }
+    with(py, |process| {
+        process.failed = true;
+        Ok(())
+    })?;
     use_worker(py, |worker| {
         let through = if through_peer {
             FailureOrigin::Peer
@@ -573,11 +581,12 @@ pub(crate) fn resume(py: Python<'_>) -> PyResult<Option<WorldInfo>> {
     })
 }
 
-/// Closes the collectives, also those of a parked round. The process stays a worker of the agent until it exits.
+/// Closes the collectives, also those of a parked round. The process stays a worker of the agent until it exits. Does nothing
+/// after `fail`.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
     let queues = match &mut *lock(py) {
-        Some(process) if process.pid == std::process::id() => {
+        Some(process) if process.pid == std::process::id() && !process.failed => {
             [process.queue.take(), process.parked.take()]
         }
         _ => [None, None],
