@@ -67,6 +67,13 @@ pub enum Life {
     Stopping,
 }
 
+impl Life {
+    /// Whether the process trained in an earlier round than this one, and has not been heard of since.
+    pub fn is_of_earlier_than(self, round: Round) -> bool {
+        matches!(self, Self::Training { round: other } if other < round)
+    }
+}
+
 /// A live process of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {

@@ -117,6 +117,8 @@ pub struct Job {
     /// Starts of agents and processes, oldest first, for the start timeout.
     starts: VecDeque<(Time, HostId, Option<Process>)>,
     launches: Launches,
+    /// Workers of earlier rounds that had not been heard of when the last round started; at most so many.
+    left_behind: usize,
     /// Discovery has given a list.
     discovered: bool,
     /// The processes before the first round.
@@ -187,6 +189,7 @@ impl Job {
             dirty_hosts: BTreeSet::new(),
             starts: VecDeque::new(),
             launches: Launches::default(),
+            left_behind: 0,
             discovered: false,
             startup: Startup::default(),
             sdk_seen: false,

@@ -129,7 +129,15 @@ impl Job {
     /// Handles a member that has left its round at the common boundary without a plan that includes it. When all
     /// members have left, the round is over and the job waits for slots.
     fn member_left(&mut self) {
-        if self.fleet.census().training == 0 && matches!(self.rounds.phase, Phase::Training(_)) {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return;
+        };
+        let (round, there) = (training.round, self.fleet.census().training);
+        let is_member = |live: Live| {
+            matches!(live.life, Life::Training { .. }) && !live.life.is_of_earlier_than(round)
+        };
+        let mut live = self.fleet.hosts().flat_map(|(_, state)| state.live());
+        if there == 0 || there <= self.left_behind && !live.any(is_member) {
             self.rounds.phase = Phase::Idle;
             self.capacity_dirty = true;
         }

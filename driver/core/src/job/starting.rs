@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
-    AgentCommand, CommitId, HostId, LocalRank, Rank,
+    AgentCommand, CommitId, HostId, LocalRank, Rank, Round,
     control::{Held, Keeper, Kept, Member, Place, Start},
     topology,
 };
@@ -121,20 +121,22 @@ impl Job {
         self.shortage = Default::default();
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
-        // A worker that trained in the previous round and is not in this one has left by now. If its slot is usable
-        // (again), its report that it waits will arrive.
         self.stop_left_behind(forming.round, out);
         self.capacity_dirty = true;
     }
 
-    fn stop_left_behind(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
-        if self.fleet.census().training == self.registry.alive() as usize {
+    /// Stops workers that trained in an earlier round, are not in this one, and have no usable slot. They have left by
+    /// now. Those with a usable slot are members of a later round, or are stopped once the slot is not usable any more.
+    fn stop_left_behind(&mut self, round: Round, out: &mut Out) {
+        self.left_behind =
+            (self.fleet.census().training).saturating_sub(self.registry.alive() as usize);
+        if self.left_behind == 0 {
             return;
         }
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let left = |live: &Live| {
-                matches!(live.life, Life::Training { round: other } if other != round)
+                live.life.is_of_earlier_than(round)
                     && !self.capacity.is_usable(host, live.process.local_rank)
             };
             stop.extend(state.live().filter(left).map(|l| (host.clone(), l.process)));
