@@ -160,7 +160,7 @@ fn the_signal_before_the_end_reaches_the_agents() {
     let signal = format!("scancel --signal=USR1 {}", job.job);
     job.cluster.run(&signal);
     for host in ["n1", "n2", "n3"] {
-        let line = format!("host {host} will go away (its agent got a signal): leaving it");
+        let line = format!("host {host} will go away (its agent got a signal): draining");
         job.wait_for(&line, |job| job.said().contains(&line));
     }
     let cancel = format!("scancel {}", job.job);

@@ -263,6 +263,8 @@ async fn output(
         while let Some(output) = frames.next_message()? {
             let host = host.clone();
             port.output.write(Piece { host, output }).await;
+            // A worker that prints without end must not hold up the run loop.
+            tokio::task::yield_now().await;
         }
         if stream.read_buf(frames.buffer()).await? == 0 {
             return Ok(());

@@ -53,7 +53,7 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
                 format!(", in {} s at the latest", within.as_secs())
             });
             format!(
-                "host {host} will go away{within} ({}): leaving it",
+                "host {host} will go away{within} ({}): draining",
                 notice.kind
             )
         }
