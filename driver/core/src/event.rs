@@ -276,6 +276,17 @@ pub enum Decision {
         /// How it ended, if that is known.
         exit: Option<Exit>,
     },
+    /// How a worker ended that failed before, when that was not known yet. It follows its `WorkerFailed` once.
+    WorkerEnded {
+        /// The host on which the worker ran.
+        host: HostId,
+        /// The worker, by slot and start.
+        process: Process,
+        /// Its rank and round, if it was a member of one.
+        member: Option<(Rank, Round)>,
+        /// How it ended.
+        exit: Exit,
+    },
     /// A host failed: its agent was lost or not started, it cannot reach other hosts, or it cannot begin a round.
     HostFailed {
         /// The host that counts as failed.

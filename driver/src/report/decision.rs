@@ -2,7 +2,7 @@
 
 use elasticrun_core::{Decision, blacklist::Out, sources::Doubt};
 use elasticrun_plugin_sdk::SlotsFrom;
-use elasticrun_protocol::control::StopReason;
+use elasticrun_protocol::control::{Exit, StopReason};
 
 /// The line of a decision, if it has one. `first` is true until the first round is over.
 pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
@@ -27,10 +27,25 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             });
             let exit = exit
                 .as_ref()
-                .map_or(String::new(), |exit| format!(": {exit}"));
+                .map_or(String::new(), |exit| format!(": {}", exit_text(exit)));
             format!(
                 "worker failed on {host} (local rank {}{member}){exit}",
                 process.local_rank
+            )
+        }
+        Decision::WorkerEnded {
+            host,
+            process,
+            member,
+            exit,
+        } => {
+            let member = member.map_or(String::new(), |(rank, round)| {
+                format!(", rank {rank} of round {round}")
+            });
+            format!(
+                "the failed worker on {host} (local rank {}{member}) has ended: {}",
+                process.local_rank,
+                exit_text(exit)
             )
         }
         Decision::HostFailed { host, why } => format!("host {host} failed: {why}"),
@@ -172,6 +187,22 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         decision,
         Decision::AwaitingNewer { .. } | Decision::WentBack { .. }
     )
+}
+
+/// How a process ended, with the name of its signal.
+pub(super) fn exit_text(exit: &Exit) -> String {
+    match exit {
+        Exit::Signal(signal) => signal_text(*signal),
+        _ => exit.to_string(),
+    }
+}
+
+/// `signal 9 (SIGKILL)`.
+pub(super) fn signal_text(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(name) => format!("signal {signal} ({name})"),
+        Err(_) => format!("signal {signal}"),
+    }
 }
 
 /// `1 host`, `2 hosts`.

@@ -82,6 +82,19 @@ impl Event {
                     exit_fields(exit.as_ref()),
                 ],
             ),
+            Decision::WorkerEnded {
+                host,
+                process,
+                member,
+                exit,
+            } => Self::warn(
+                "worker_ended",
+                [
+                    worker_fields(host, *process),
+                    member_fields(*member),
+                    exit_fields(Some(exit)),
+                ],
+            ),
             Decision::HostFailed { host, why } => {
                 Self::warn("host_failed", [json!({"host": host, "reason": why})])
             }
@@ -359,7 +372,13 @@ mod tests {
                 member,
                 exit,
             },
-            Decision::WorkerFailed { .. } => Decision::HostFailed { host, why },
+            Decision::WorkerFailed { .. } => Decision::WorkerEnded {
+                host,
+                process: PROCESS,
+                member,
+                exit: Exit::Signal(9),
+            },
+            Decision::WorkerEnded { .. } => Decision::HostFailed { host, why },
             Decision::HostFailed { .. } => Decision::Fruitless {
                 host,
                 others: vec!["b".into()],

@@ -12,25 +12,13 @@ use std::{
 };
 
 use elasticrun_core::{Decision, Job, results::Outcome};
-use elasticrun_protocol::{CommitId, HostId};
+use elasticrun_protocol::HostId;
 
 use tracing::Level;
 
 pub(crate) use events::Event;
+use summary::{RoundRow, Rounds};
 pub(crate) use terminal::Terminal;
-
-/// A started round, for the summary.
-#[derive(Clone, Debug)]
-struct RoundRow {
-    round: u64,
-    size: u32,
-    survivors: u32,
-    base: Option<CommitId>,
-    cause: String,
-    took: Duration,
-    /// Time since the start of the driver.
-    started_at: Duration,
-}
 
 /// Prints what the driver reports.
 #[derive(Debug)]
@@ -39,7 +27,7 @@ pub(crate) struct Reporter {
     quiet: bool,
     run_id: String,
     began: Instant,
-    rounds: Vec<RoundRow>,
+    rounds: Rounds,
     commits: BTreeMap<HostId, u64>,
     /// Time and total commits of the last measurement.
     last: (Instant, u64),
@@ -56,7 +44,7 @@ impl Reporter {
             quiet,
             run_id,
             began: now,
-            rounds: Vec::new(),
+            rounds: Rounds::default(),
             commits: BTreeMap::new(),
             last: (now, 0),
             rate: 0.0,
@@ -140,7 +128,8 @@ impl Reporter {
     pub(crate) fn stopping(&self, signal: i32) {
         if !self.quiet {
             self.terminal.line(&format!(
-                "stopping (signal {signal}); once more kills all workers at once"
+                "stopping ({}); once more kills all workers at once",
+                decision::signal_text(signal)
             ));
         }
     }
@@ -171,13 +160,10 @@ impl Reporter {
             .hosts()
             .filter(|(_, host)| host.live().next().is_some())
             .count();
-        let round = self
-            .rounds
-            .last()
-            .map_or("no round yet".to_owned(), |last| {
-                format!("round {}", last.round)
-            });
-        let mut line = format!("{round} · {} training on {hosts} hosts", census.training);
+        let round = (self.rounds.current())
+            .map_or("no round yet".to_owned(), |round| format!("round {round}"));
+        let hosts = decision::count(hosts, "host");
+        let mut line = format!("{round} · {} training on {hosts}", census.training);
         for (count, state) in [(census.waiting, "waiting"), (census.starting, "starting")] {
             if count > 0 {
                 line += &format!(" · {count} {state}");

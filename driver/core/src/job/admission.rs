@@ -144,6 +144,8 @@ impl Job {
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.agents.remove(host);
         }
+        // The exits of its processes will not be reported.
+        self.unexplained.retain(|(other, _), _| other != host);
         self.fleet.lose_agent(host)
     }
 

@@ -346,6 +346,9 @@ impl Job {
         out: &mut Out,
     ) {
         let member = self.registry.rank(host, process);
+        if exit.is_none() {
+            (self.unexplained).insert((host.clone(), process), member);
+        }
         self.results.failed(Failure {
             host: host.clone(),
             process: Some(process),
@@ -360,5 +363,27 @@ impl Job {
             member,
             exit,
         }));
+    }
+
+    /// Records how a process ended. Says so if it has failed before, when that was not known.
+    pub(super) fn exit_known(
+        &mut self,
+        host: &HostId,
+        process: Process,
+        exit: &Exit,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        self.results.exited(host, process, exit, tail);
+        let failed = self.unexplained.remove(&(host.clone(), process));
+        if let Some(member) = failed {
+            let (host, exit) = (host.clone(), exit.clone());
+            out.push(Command::Announce(Decision::WorkerEnded {
+                host,
+                process,
+                member,
+                exit,
+            }));
+        }
     }
 }

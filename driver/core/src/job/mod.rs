@@ -40,9 +40,9 @@ mod slots;
 mod starting;
 mod unable;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Process};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Process, Rank, Round};
 
 use crate::{
     Command, Event, Rejected, Settings, Time,
@@ -117,6 +117,8 @@ pub struct Job {
     /// Starts of agents and processes, oldest first, for the start timeout.
     starts: VecDeque<(Time, HostId, Option<Process>)>,
     launches: Launches,
+    /// Failed processes whose exit is not known yet, with rank and round.
+    unexplained: BTreeMap<(HostId, Process), Option<(Rank, Round)>>,
     /// Workers of earlier rounds that had not been heard of when the last round started; at most so many.
     left_behind: usize,
     /// Discovery has given a list.
@@ -189,6 +191,7 @@ impl Job {
             dirty_hosts: BTreeSet::new(),
             starts: VecDeque::new(),
             launches: Launches::default(),
+            unexplained: BTreeMap::new(),
             left_behind: 0,
             discovered: false,
             startup: Startup::default(),

@@ -266,7 +266,7 @@ impl Job {
         tail: &[String],
         out: &mut Out,
     ) {
-        self.results.exited(host, process, &exit, tail);
+        self.exit_known(host, process, &exit, tail, out);
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };

@@ -73,7 +73,7 @@ impl Job {
                     },
                 ..
             } => {
-                self.results.exited(&host, process, &exit, &tail);
+                self.exit_known(&host, process, &exit, &tail, out);
             }
             Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
                 self.agent_lost_late(&host, out);

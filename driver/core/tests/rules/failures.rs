@@ -51,6 +51,54 @@ fn all_ranks_die_by_themselves() {
 }
 
 #[test]
+fn the_exit_of_a_failed_worker_is_announced_once_it_is_known() {
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    let process = harness.current("a", 0);
+    let round = harness.round();
+    harness.kill("a", 0);
+    let exit = Exit::Signal(9);
+    let report = AgentReport::Exited {
+        process,
+        exit: exit.clone(),
+        tail: Vec::new(),
+    };
+    harness.report("a", report);
+    let about = |note: &&Decision| {
+        matches!(
+            note,
+            Decision::WorkerFailed { .. } | Decision::WorkerEnded { .. }
+        )
+    };
+    let notes: Vec<_> = harness.notes.iter().filter(about).cloned().collect();
+    let (host, member) = (HostId::new("a"), Some((Rank(0), round)));
+    let failed = Decision::WorkerFailed {
+        host: host.clone(),
+        process,
+        member,
+        exit: None,
+    };
+    let ended = Decision::WorkerEnded {
+        host,
+        process,
+        member,
+        exit,
+    };
+    assert_eq!(notes, [failed, ended], "a second report adds nothing");
+}
+
+#[test]
+fn a_worker_that_is_stopped_is_not_announced_to_have_ended() {
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.list(&[host("a", 1)]);
+    let ended = |note: &Decision| matches!(note, Decision::WorkerEnded { .. });
+    assert!(!harness.notes.iter().any(ended));
+}
+
+#[test]
 fn the_failure_that_is_named_is_of_the_round_in_which_all_failed() {
     let mut harness = Harness::new(Settings {
         cooldown: range(1, 4),

@@ -7,8 +7,9 @@ use nix::sys::signal::Signal;
 
 use crate::support::{BOTH, FOUR, USUAL, assert_nothing_lost, at_step, first, on_file, parent_of};
 
-/// Four workers train, rank 0 dies and its host is excluded. The two workers of the other host go on.
-fn rank_0_dies(job: Job, what: What) {
+/// Four workers train, rank 0 dies and its host is excluded. The two workers of the other host go on. The driver says how
+/// it ended.
+fn rank_0_dies(job: Job, what: What, exit: &str) {
     // Rank 0 waits before it dies, so that all others have the last commit and wait for it.
     let faults = [on_file(0, "die", What::Wait), on_file(0, "die", what)];
     let mut job = faults.into_iter().fold(job, Job::fault).start();
@@ -34,23 +35,28 @@ fn rank_0_dies(job: Job, what: What) {
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded", "1 failure"]);
+    assert!(ended.stderr.contains(exit), "{}", ended.stderr);
     assert_eq!(ended.sizes(), [4, 2]);
     assert_nothing_lost(&ended.events, 0);
 }
 
 #[test]
 fn rank_0_dies_by_exception() {
-    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Error);
+    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Error, "exit code 1");
 }
 
 #[test]
 fn rank_0_dies_by_sigkill() {
-    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Kill);
+    rank_0_dies(
+        Job::new(FOUR).discovered(BOTH),
+        What::Kill,
+        "signal 9 (SIGKILL)",
+    );
 }
 
 #[test]
 fn rank_0_dies_by_panic() {
-    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Panic);
+    rank_0_dies(Job::new(FOUR).discovered(BOTH), What::Panic, "exit code 1");
 }
 
 #[test]
@@ -58,6 +64,7 @@ fn rank_0_dies_by_exception_on_fixed_hosts() {
     rank_0_dies(
         Job::new(FOUR).flag(["-H", "localhost:2,127.0.0.1:2"]),
         What::Error,
+        "exit code 1",
     );
 }
 
@@ -66,6 +73,7 @@ fn rank_0_dies_by_sigkill_on_fixed_hosts() {
     rank_0_dies(
         Job::new(FOUR).flag(["-H", "localhost:2,127.0.0.1:2"]),
         What::Kill,
+        "signal 9 (SIGKILL)",
     );
 }
 

@@ -29,6 +29,7 @@ pub(crate) mod removal;
 mod reserve;
 mod success;
 pub(crate) mod w5;
+pub(crate) mod worker_ended;
 
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub(crate) struct Invariants {
     r12: r12::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
+    worker_ended: worker_ended::Memory,
 }
 
 /// A round that one step of the job starts: the commands to all its hosts.
@@ -115,6 +117,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 r9::note(world, note);
                 r10::note(world, note);
                 reasons::note(world, note);
+                worker_ended::note(world, note);
                 r12::note(world, note);
                 groups::note(world, note);
             }

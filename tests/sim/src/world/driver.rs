@@ -97,6 +97,7 @@ impl World {
         self.reference.event(now, &event);
         invariants::ends::event(self, &event);
         invariants::exit::event(self, &event);
+        invariants::worker_ended::event(self, &event);
         invariants::newcomers::event(self, &event);
         if self.plan.groups.is_some() {
             invariants::groups::event(self, &event);
