@@ -51,6 +51,7 @@ pub(crate) fn log() {
 
 /// Runs an agent with these options until its end.
 pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
+    elasticrun_agent::raise_open_files();
     let given_here = options.self_registered && options.slots > 0;
     options.detected_slots = if given_here {
         Some(options.slots)

@@ -61,6 +61,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     // First of all: a signal during the start must end the job in order.
     let signals = Signals::listen()?;
+    elasticrun_agent::raise_open_files();
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
         .context("cannot start a thread")?;
     logging::start(&settings.output, terminal.clone());

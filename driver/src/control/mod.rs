@@ -87,6 +87,7 @@ pub struct Port {
 pub async fn serve(listener: TcpListener, port: Port) {
     let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     let mut instance = 0;
+    let mut fails = false;
     loop {
         let Ok(permit) = handshakes.clone().acquire_owned().await else {
             return;
@@ -97,13 +98,16 @@ pub async fn serve(listener: TcpListener, port: Port) {
         };
         match accepted {
             Ok((stream, from)) => {
+                fails = false;
                 instance += 1;
                 let served = connection::run(stream, from, instance, port.clone(), permit);
                 port.tasks.spawn(served.in_current_span());
             }
             Err(error) => {
                 // Most likely out of descriptors. Existing connections continue.
-                tracing::warn!(%error, "cannot accept a connection");
+                if !std::mem::replace(&mut fails, true) {
+                    tracing::warn!(%error, "no agent can connect; raise the limit of open files (ulimit -n)");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

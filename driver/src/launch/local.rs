@@ -18,10 +18,11 @@ pub(super) fn command(program: &Program) -> Command {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    // SAFETY: setsid is async-signal-safe, and nothing else runs between fork and exec.
+    // SAFETY: only system calls are made between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
+            elasticrun_agent::restore_open_files();
             Ok(())
         });
     }

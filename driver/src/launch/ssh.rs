@@ -68,10 +68,11 @@ fn ssh(settings: &config::Launch, host: &Host) -> Command {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     // A Ctrl-C on the terminal must not end ssh before the agent.
-    // SAFETY: setsid is async-signal-safe.
+    // SAFETY: only system calls are made between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
+            elasticrun_agent::restore_open_files();
             Ok(())
         });
     }

@@ -1,6 +1,10 @@
 //! Frees memory outside of the recovery path. The kernel takes 20 ms for each GiB, and occupies a processor meanwhile.
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::{Error, scheduling};
 
@@ -10,7 +14,7 @@ const DELAY: Duration = Duration::from_millis(200);
 
 /// Drops values later, on a thread of its own. Cheap to clone; the thread ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct DeferredFree(mpsc::Sender<Box<dyn Send>>);
+pub(crate) struct DeferredFree(mpsc::Sender<(Instant, Box<dyn Send>)>);
 
 impl DeferredFree {
     pub(crate) fn start() -> Result<Self, Error> {
@@ -19,8 +23,8 @@ impl DeferredFree {
             .name("deferred-free".into())
             .spawn(move || {
                 scheduling::run_at_lowest_priority();
-                for value in values {
-                    thread::sleep(DELAY);
+                for (queued, value) in values {
+                    thread::sleep(rest(queued, Instant::now()));
                     drop(value);
                 }
             })
@@ -31,6 +35,24 @@ impl DeferredFree {
     /// Queues a value to be dropped.
     pub(crate) fn push(&self, value: impl Send + 'static) {
         // If the thread is gone, the value is dropped here.
-        let _ = self.0.send(Box::new(value));
+        let _ = self.0.send((Instant::now(), Box::new(value)));
+    }
+}
+
+/// What is left of the delay of a value. Values that were queued together are dropped together.
+fn rest(queued: Instant, now: Instant) -> Duration {
+    DELAY.saturating_sub(now.saturating_duration_since(queued))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_counts_from_the_time_when_a_value_was_queued() {
+        let queued = Instant::now();
+        assert_eq!(rest(queued, queued), DELAY);
+        assert_eq!(rest(queued, queued + DELAY / 2), DELAY / 2);
+        assert_eq!(rest(queued, queued + 3 * DELAY), Duration::ZERO);
     }
 }

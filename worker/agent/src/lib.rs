@@ -39,6 +39,7 @@ mod link;
 mod local;
 mod memory;
 mod memory_port;
+mod open_files;
 mod options;
 mod orphans;
 mod output;
@@ -57,6 +58,7 @@ mod wire;
 
 pub use error::Error;
 pub use launch::Launch;
+pub use open_files::{raise_open_files, restore_open_files};
 pub use options::AgentOptions;
 pub use run::{Ended, run};
 pub use run_dir::root as runs_directory;

@@ -79,3 +79,16 @@ fn grandchildren_do_not_outlive_the_job() {
         .run();
     ended.expect(0, &["succeeded"]);
 }
+
+#[test]
+fn few_descriptors_are_raised_for_the_driver_and_restored_for_programs() {
+    let hosts: Vec<_> = (1..=20).map(|n| format!("127.0.0.{n}:1")).collect();
+    let ended = Job::new("-np 20 --no-prefix")
+        .flag(["-H", &hosts.join(",")])
+        .before(["prlimit", "--nofile=64:4096"])
+        .command(["sh", "-c", "ulimit -Sn"])
+        .run();
+    ended.expect(0, &["succeeded"]);
+    let limits: Vec<_> = ended.stdout.lines().collect();
+    assert_eq!(limits, ["64"; 20], "{}", ended.stderr);
+}

@@ -45,12 +45,14 @@ pub(crate) fn open(
     tasks.spawn(async move {
         let permits = Arc::new(Semaphore::new(MAX_PENDING));
         let mut pending = JoinSet::new();
+        let mut fails = false;
         loop {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                 return;
             };
             match listener.accept().await {
                 Ok((stream, _)) => {
+                    fails = false;
                     let inbox = inbox.clone();
                     pending.spawn(async move {
                         let _permit = permit;
@@ -67,8 +69,10 @@ pub(crate) fn open(
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a worker");
                     // Most likely the process is out of descriptors. Pause until others are closed.
+                    if !std::mem::replace(&mut fails, true) {
+                        tracing::warn!(%error, "no worker can connect; raise the limit of open files (ulimit -n)");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

@@ -20,7 +20,7 @@ use elasticrun_protocol::Process;
 use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
 
-use crate::{Error, inbox::InboxMessage, scheduling};
+use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling};
 
 /// A process to start.
 #[derive(Debug)]
@@ -130,8 +130,9 @@ fn start(request: ToStart) -> Result<Started, String> {
     }
 }
 
-/// Runs in the child before exec: resets the session, the signals and all descriptors above 2.
+/// Runs in the child before exec: resets the session, the limit of open files, the signals and all descriptors above 2.
 fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
+    restore_open_files();
     // SAFETY: system calls with integers, and pointers to live locals; all may be made after a fork.
     unsafe {
         if libc::setsid() < 0 {
