@@ -76,6 +76,14 @@ save("pages", "bad-2^62-values", head(0, 4, 4, 100) + dictionary + bomb)
 doubles = bytes.fromhex("1500 1510 1510 2c 1508 1500 1506 1506 00 097e f78080808080808080 10 00") + bytes(8)
 save("pages", "bad-doubles", head(4, 4, 4, 100) + doubles)
 
+# The fuzzer found it: runs that only one of the two readers took as runs.
+other_run = bytes.fromhex(
+    "1208001800a20000 150415c001158c014c153015001200 0028b52ffd2060ed010002460e19a027190eff67dfeffbaab7ef2bace7a507"
+    "4226a3820a814f0a2d4e71892b87b8c3198e5ce10837b8b9c001eeb84fe3613ce521cf3c17903f001500153e15502c1530151015061506"
+    "1c00000028b52ffd201ff900000400000007b66ddb0200000030010300ff00418a06157015707b30ca49abbd"
+)
+save("pages", "other-run", other_run)
+
 kinds = pa.schema(
     [
         ("number", pa.int32()),

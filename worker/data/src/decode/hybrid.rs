@@ -1,6 +1,10 @@
 //! Parquet's hybrid of run-length encoding and bit packing, for levels and dictionary indices.
 //!
 //! Source: Encodings.md of Apache Parquet, "Run Length Encoding / Bit-Packing Hybrid".
+//!
+//! Two kinds of runs are refused here, because Arrow's reader does not decode them as runs. A repeated value with more
+//! bits than the bit width is an error there. A repetition of length 0 is the padding of some writers: it ends the
+//! values there.
 
 /// A run of a hybrid sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +32,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The next run. The inner `None` is the end of the values; the outer one means that bytes are missing.
+    /// The next run. The inner `None` is the end of the values; the outer one means that bytes are missing, or that the
+    /// run is refused.
     #[expect(
         clippy::option_option,
         reason = "the end of the values is not the end of the bytes"
@@ -50,13 +55,19 @@ impl<'a> Runs<'a> {
             }
             Run::Packed { bytes, count }
         } else {
-            let count = usize::try_from(head >> 1).ok()?.min(self.left);
+            let count = usize::try_from(head >> 1).ok().filter(|count| *count > 0)?;
             let bytes = self.take(self.width.div_ceil(8) as usize)?;
             let value = bytes
                 .iter()
                 .rev()
-                .fold(0, |value, byte| value << 8 | u32::from(*byte));
-            Run::Same { value, count }
+                .fold(0, |value, byte| value << 8 | u64::from(*byte));
+            if value >> self.width != 0 {
+                return None;
+            }
+            Run::Same {
+                value: value as u32,
+                count: count.min(self.left),
+            }
         };
         self.left -= match run {
             Run::Same { count, .. } | Run::Packed { count, .. } => count,
@@ -139,6 +150,30 @@ mod tests {
         assert_eq!(decode(&bytes, 3, 6).unwrap(), (0..6).collect::<Vec<_>>());
         assert_eq!(decode(&bytes[..3], 3, 8), None);
         assert_eq!(decode(&bytes, 3, 9), None);
+    }
+
+    #[test]
+    fn a_value_with_more_bits_than_the_width_is_refused() {
+        assert_eq!(decode(&[0x04, 0x07], 3, 2), Some(vec![7, 7]));
+        assert_eq!(decode(&[0x04, 0x08], 3, 2), None);
+        assert_eq!(decode(&[0x04, 0xff, 0x01], 9, 2), Some(vec![511, 511]));
+        assert_eq!(decode(&[0x04, 0xff, 0x03], 9, 2), None);
+        assert_eq!(
+            decode(&[0x02, 0xff, 0xff, 0xff, 0xff], 32, 1).unwrap(),
+            [u32::MAX]
+        );
+        assert_eq!(decode(&[0x04], 0, 2), Some(vec![0, 0]));
+    }
+
+    #[test]
+    fn a_repetition_of_length_0_is_refused() {
+        assert_eq!(decode(&[0x00, 0x01, 0x04, 0x01], 1, 2), None);
+        // No byte of the value follows: this is padding.
+        assert_eq!(decode(&[0x02, 0x01, 0x00], 1, 2), None);
+        // It is behind the values.
+        assert_eq!(decode(&[0x04, 0x01, 0x00], 1, 2), Some(vec![1, 1]));
+        // No group of eight packed values is a run all the same.
+        assert_eq!(decode(&[0x01, 0x04, 0x01], 1, 2), Some(vec![1, 1]));
     }
 
     /// Packs values as groups of eight.

@@ -60,7 +60,7 @@ pub(super) fn all_defined(levels: &[u8], highest: i16, values: usize) -> Option<
     let mut defined = true;
     while let Some(run) = runs.next()? {
         match run {
-            Run::Same { value, count } => defined &= value == highest || count == 0,
+            Run::Same { value, .. } => defined &= value == highest,
             Run::Packed { bytes, count } => {
                 super::hybrid::unpack(bytes, width, count, |level| defined &= level == highest);
             }
@@ -122,12 +122,10 @@ impl UniformLength {
         Some(())
     }
 
-    /// The first values of `count` rows: all rows but the last one have no other value.
+    /// The first values of `count` rows, at least one: all rows but the last one have no other value.
     fn begin_rows(&mut self, count: usize) -> Option<()> {
-        let Some(more) = count.checked_sub(1) else {
-            return Some(());
-        };
         self.begin()?;
+        let more = count - 1;
         if more > 0 && *self.length.get_or_insert(1) != 1 {
             return None;
         }
@@ -192,9 +190,6 @@ mod tests {
         let mut lengths = UniformLength::default();
         lengths.add(&[0x03, 0b1011_0110], 8).unwrap();
         assert!(lengths.add(&[0x04, 0], 2).is_none(), "lists of 3 and of 1");
-        let mut lengths = UniformLength::default();
-        lengths.add(&[0x00, 0, 0x02, 0], 1).unwrap();
-        assert_eq!(lengths.finish(1), Some(1), "a run without values");
     }
 
     #[test]
