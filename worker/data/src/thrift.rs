@@ -48,7 +48,7 @@ impl<'a> Compact<'a> {
         Some(byte)
     }
 
-    pub(crate) fn varint(&mut self) -> Option<u64> {
+    fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

@@ -59,7 +59,6 @@ for kind in s3 gs; do
     expect "$in_steps" "$read" --steps 96 $kind://bucket/pyarrow
     expect '960 rows in 1 batches, 12 cursors' "$read" $kind://bucket/pyarrow
     expect '240 rows in 1 batches, 3 cursors' "$read" $kind://bucket/pyarrow/pyarrow-plain-v1.parquet id list
-    expect '900 rows in 1 batches, 2 cursors' "$read" $kind://bucket/noise
     expect "$kind://bucket/nothing: no such file: it was there when the data set was opened, or its name is wrong" "$read" $kind://bucket/nothing
     expect 'column nope: no such column; the columns are id, list, few, fixed, bytes, text' "$read" $kind://bucket/pyarrow nope
 done

@@ -26,13 +26,12 @@ pub(crate) struct Block {
     pub(crate) offsets: RowOffsets,
 }
 
-/// The offsets of the rows of a block in its data.
-#[derive(Debug)]
-pub(crate) enum RowOffsets {
-    /// At equal distances of `step`, which is at least the size of a row. A step of 0 repeats one row.
-    Even { start: usize, step: usize },
-    /// Anywhere. Offsets beyond the end of the data point into `extra`.
-    Table { offsets: Box<[u32]>, extra: Buffer },
+/// The offsets of the rows of a block in its data: at equal distances of `step`, which is at least the size of a row. A
+/// step of 0 repeats one row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowOffsets {
+    pub(crate) start: usize,
+    pub(crate) step: usize,
 }
 
 impl Block {
@@ -40,46 +39,14 @@ impl Block {
     // Otherwise the compiler emits a call for each row of a batch, which is measurable.
     #[inline(always)]
     fn row(&self, row: usize, size: usize) -> &[u8] {
-        match &self.offsets {
-            RowOffsets::Even { start, step } => {
-                let start = start + row * step;
-                &self.data[start..start + size]
-            }
-            RowOffsets::Table { offsets, extra } => {
-                let start = offsets[row] as usize;
-                match start.checked_sub(self.data.len()) {
-                    Some(start) => &extra[start..start + size],
-                    None => &self.data[start..start + size],
-                }
-            }
-        }
+        let start = self.offsets.start + row * self.offsets.step;
+        &self.data[start..start + size]
     }
 
     /// Whether the block holds this number of rows of this size.
     fn has(&self, rows: usize, size: usize) -> bool {
-        match &self.offsets {
-            RowOffsets::Even { start, step } => {
-                rows == 0 || start + (rows - 1) * step + size <= self.data.len()
-            }
-            RowOffsets::Table { offsets, extra } => {
-                let length = self.data.len();
-                let is_there = |offset: &u32| {
-                    let end = *offset as usize + size;
-                    end <= length || (*offset as usize >= length && end <= length + extra.len())
-                };
-                offsets.len() == rows && offsets.iter().all(is_there)
-            }
-        }
-    }
-
-    /// Approximate bytes in memory. Blocks may share a buffer.
-    fn bytes(&self, rows: usize, size: usize) -> usize {
-        match &self.offsets {
-            RowOffsets::Even { step, .. } => rows * step,
-            RowOffsets::Table { offsets, extra } => {
-                rows * size + size_of_val(&**offsets) + extra.capacity()
-            }
-        }
+        let RowOffsets { start, step } = self.offsets;
+        rows == 0 || start + (rows - 1) * step + size <= self.data.len()
     }
 }
 
@@ -138,7 +105,7 @@ impl FixedWidth {
         let block = Block {
             first: 0,
             data: values.clone(),
-            offsets: RowOffsets::Even {
+            offsets: RowOffsets {
                 start: first,
                 step: size,
             },
@@ -151,11 +118,10 @@ impl FixedWidth {
         self.size
     }
 
+    /// Approximate bytes in memory. Blocks may share a buffer.
     pub(crate) fn bytes(&self) -> usize {
         let blocks = self.rows_of_blocks();
-        blocks
-            .map(|(block, rows)| block.bytes(rows, self.size))
-            .sum()
+        blocks.map(|(block, rows)| rows * block.offsets.step).sum()
     }
 
     /// Each block and its number of rows.

@@ -125,7 +125,7 @@ impl PartitionValue {
                 vec![Block {
                     first: 0,
                     data: Buffer::from_slice_ref([*value]),
-                    offsets: RowOffsets::Even { start: 0, step: 0 },
+                    offsets: RowOffsets { start: 0, step: 0 },
                 }],
             ))),
             Self::Text(text) => {

@@ -12,7 +12,6 @@ use parquet::{
 };
 
 use crate::{
-    buffers::BufferPool,
     error::{Error, Result},
     storage::{FileInfo, Storage},
 };
@@ -73,23 +72,6 @@ impl GroupBytes {
         let (start, length) = chunk.byte_range();
         self.get_bytes(start, length as usize)
             .map_err(|error| Error::corrupt(error.to_string()))
-    }
-
-    /// The bytes of a column chunk that will stay in memory. They are copied if the part holds other bytes too.
-    pub(super) fn owned_chunk(
-        &self,
-        chunk: &ColumnChunkMetaData,
-        buffers: &BufferPool,
-    ) -> Result<Bytes> {
-        let bytes = self.chunk(chunk)?;
-        let (start, _) = chunk.byte_range();
-        let is_part = |(first, part): &(u64, Bytes)| *first == start && part.len() == bytes.len();
-        if self.parts.iter().any(is_part) {
-            return Ok(bytes);
-        }
-        let mut owned = buffers.take(bytes.len())?;
-        owned.copy_from_slice(&bytes);
-        Ok(buffers.share(owned))
     }
 
     /// The bytes from `start` to the end of their part.

@@ -1,8 +1,7 @@
 //! The bytes of a column chunk, page by page: from memory, or from a local file through a window.
 //!
 //! A file in the page cache must be copied in any case. With a window of one page, the data is decompressed while it
-//! is still in the processor's cache, and only decompressed rows occupy memory. Each thread keeps one window. A chunk
-//! that may be used without a copy (`zero_copy`) is read as a whole instead.
+//! is still in the processor's cache, and only decompressed rows occupy memory. Each thread keeps one window.
 
 use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt};
 

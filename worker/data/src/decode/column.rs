@@ -1,6 +1,6 @@
 //! Decodes one top-level column of a row group: by the fast path if its rows are tensors, else with Arrow's reader.
 
-use std::{fs::File, os::unix::fs::FileExt};
+use std::fs::File;
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};
@@ -24,12 +24,11 @@ use super::{
     column_chunk::{ColumnChunk, is_decompressed_here},
     fixed_width_fast_path::{self, Leaf, Values},
     page_walk::PageWalk,
-    zero_copy,
 };
 use crate::{
     buffers::BufferPool,
     column::{ColumnData, DecodedColumn, FixedWidth},
-    error::{Error, Problem, Result},
+    error::{Error, Result},
 };
 
 /// A top-level column of a row group.
@@ -61,16 +60,12 @@ impl GroupColumn<'_> {
         let Some((leaf, chunk)) = self.tensor() else {
             return Ok(None);
         };
-        let bytes = if zero_copy::is_likely(leaf, chunk) {
-            bytes.owned_chunk(chunk, buffers)?
-        } else {
-            bytes.chunk(chunk)?
-        };
-        self.fast_path(leaf, chunk, ChunkSource::Memory(bytes), buffers)
+        let source = ChunkSource::Memory(bytes.chunk(chunk)?);
+        self.fast_path(leaf, chunk, source, buffers)
     }
 
-    /// Decodes the column from an open file, page by page or without a copy. Returns the column and the bytes that
-    /// were read, or `None` if neither is possible.
+    /// Decodes the column from an open file, page by page. Returns the column and the bytes that were read, or `None` if
+    /// that is not possible.
     pub(super) fn decode_from_file(
         &self,
         file: &File,
@@ -83,14 +78,7 @@ impl GroupColumn<'_> {
             return Ok(None);
         }
         let (start, length) = chunk.byte_range();
-        let source = if zero_copy::is_likely(leaf, chunk) {
-            let mut bytes = buffers.take(length as usize)?;
-            file.read_exact_at(&mut bytes, start)
-                .map_err(Problem::from)?;
-            ChunkSource::Memory(buffers.share(bytes))
-        } else {
-            ChunkSource::file(file, start, length as usize)
-        };
+        let source = ChunkSource::file(file, start, length as usize);
         let decoded = self.fast_path(leaf, chunk, source, buffers)?;
         Ok(decoded.map(|decoded| (decoded, length)))
     }
@@ -109,16 +97,6 @@ impl GroupColumn<'_> {
             assert_eq!(by_pages.is_some(), fast_path.is_some());
         }
         fast_path.is_some()
-    }
-
-    /// Decodes the column without a copy.
-    #[cfg(test)]
-    pub(super) fn zero_copy(&self, bytes: &GroupBytes) -> Option<DecodedColumn> {
-        let (leaf, chunk) = self.tensor()?;
-        if !zero_copy::is_likely(leaf, chunk) {
-            return None;
-        }
-        self.checked(zero_copy::decode(leaf, chunk, &bytes.chunk(chunk).unwrap()))
     }
 
     /// The only leaf of the column and its chunk, if its rows may be tensors.
@@ -147,12 +125,6 @@ impl GroupColumn<'_> {
         source: ChunkSource<'_>,
         buffers: &BufferPool,
     ) -> Result<Option<DecodedColumn>> {
-        if let ChunkSource::Memory(bytes) = &source
-            && zero_copy::is_likely(leaf, chunk)
-            && let Some(decoded) = self.checked(zero_copy::decode(leaf, chunk, bytes))
-        {
-            return Ok(Some(decoded));
-        }
         let Some(chunk) = ColumnChunk::read(chunk, source, buffers)? else {
             return Ok(None);
         };

@@ -6,7 +6,6 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 use super::{
     chunk_source::ChunkSource,
     header::{self, PageHeader, PageType, RLE},
-    literals::Literals,
     page_walk::PageWalk,
 };
 use crate::{
@@ -50,7 +49,7 @@ impl ColumnChunk {
         mut source: ChunkSource<'_>,
         buffers: &BufferPool,
     ) -> Result<Option<Self>> {
-        let Some(mut codec) = Codec::from_compression(metadata.compression()) else {
+        let Some(mut codec) = Codec::from_compression(metadata.compression())? else {
             return Ok(None);
         };
         let length = match codec {
@@ -175,17 +174,19 @@ pub(super) fn is_decompressed_here(compression: Compression) -> bool {
 enum Codec {
     None,
     Snappy(snap::raw::Decoder),
-    Zstd(Zstd),
+    Zstd(zstd::bulk::Decompressor<'static>),
 }
 
 impl Codec {
-    fn from_compression(compression: Compression) -> Option<Self> {
-        match compression {
-            Compression::UNCOMPRESSED => Some(Self::None),
-            Compression::SNAPPY => Some(Self::Snappy(snap::raw::Decoder::new())),
-            Compression::ZSTD(_) => Some(Self::Zstd(Zstd::default())),
-            _ => None,
-        }
+    fn from_compression(compression: Compression) -> Result<Option<Self>> {
+        Ok(Some(match compression {
+            Compression::UNCOMPRESSED => Self::None,
+            Compression::SNAPPY => Self::Snappy(snap::raw::Decoder::new()),
+            Compression::ZSTD(_) => {
+                Self::Zstd(zstd::bulk::Decompressor::new().map_err(Problem::Io)?)
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// Decompresses into `dst`. The first `plain` bytes are not compressed.
@@ -211,33 +212,14 @@ impl Codec {
             Self::Snappy(decoder) => decoder
                 .decompress(page, dst)
                 .map_err(|error| damaged(&error.to_string()))?,
-            Self::Zstd(zstd) => zstd.decompress(page, dst)?,
+            Self::Zstd(decoder) => decoder
+                .decompress_to_buffer(page, dst)
+                .map_err(|error| damaged(&error.to_string()))?,
         };
         if filled != dst.len() {
             return Err(damaged("a page has not the length that its header says"));
         }
         Ok(())
-    }
-}
-
-/// Decodes with [`Literals`] where that is faster, and with the library otherwise.
-#[derive(Default)]
-struct Zstd {
-    literals: Literals,
-    library: Option<zstd::bulk::Decompressor<'static>>,
-}
-
-impl Zstd {
-    fn decompress(&mut self, page: &[u8], dst: &mut [u8]) -> Result<usize> {
-        if self.literals.decode(page, dst) {
-            return Ok(dst.len());
-        }
-        let library = match &mut self.library {
-            Some(library) => library,
-            none => none.insert(zstd::bulk::Decompressor::new().map_err(Problem::Io)?),
-        };
-        let filled = library.decompress_to_buffer(page, dst);
-        filled.map_err(|error| damaged(&error.to_string()))
     }
 }
 

@@ -13,13 +13,10 @@ mod group;
 mod header;
 mod hybrid;
 mod levels;
-mod literals;
 mod page_walk;
 mod pages;
 mod row_blocks;
-mod snappy;
 mod widths;
-mod zero_copy;
 
 use std::{
     ops::Range,
@@ -320,112 +317,13 @@ fn width(kind: &DataType) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, path::Path};
-
-    use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
-    use elasticrun_core::random::Random;
-    use parquet::{
-        arrow::ArrowWriter,
-        basic::{Compression, Encoding},
-        file::properties::{WriterProperties, WriterVersion},
-    };
+    use std::path::Path;
 
     use super::*;
 
     fn fixture(name: &str) -> Dataset {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         Dataset::open_local([fixtures.join(format!("{name}.parquet"))]).unwrap()
-    }
-
-    /// The first column of a data set: without a copy if possible, and from Arrow's reader.
-    fn both_ways(dataset: &Dataset) -> (Option<ArrayRef>, ArrayRef) {
-        let selection = Selection::new(dataset, None).unwrap();
-        let file = dataset.file_of(0);
-        let ranges = chunks(&file.metadata, 0, &selection.columns(0));
-        let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
-        let field = selection.schema.field(0);
-        let column = GroupColumn {
-            metadata: &file.metadata,
-            group: 0,
-            column: 0,
-            field,
-        };
-        let in_place = column.zero_copy(&bytes);
-        let expected = column.with_arrow(&bytes, None).unwrap();
-        (
-            in_place.map(|decoded| decoded.array(field.data_type()).clone()),
-            expected,
-        )
-    }
-
-    #[test]
-    fn noise_of_other_writers_stays_in_place() {
-        for name in ["noise-v1", "noise-v2"] {
-            let (in_place, expected) = both_ways(&fixture(name));
-            assert_eq!(in_place, Some(expected), "{name}");
-        }
-    }
-
-    #[test]
-    fn what_stays_keeps_nothing_else_in_memory() {
-        let dataset = fixture("noise-v1");
-        let file = dataset.file_of(0);
-        let chunk = file.metadata.metadata().row_group(0).column(0);
-        let (start, length) = chunk.byte_range();
-        let read = |range| GroupBytes::read(dataset.storage(), &file.info, vec![range]).unwrap();
-        for (range, is_part) in [(start..start + length, true), (0..start + length, false)] {
-            let bytes = read(range);
-            let slice = bytes.chunk(chunk).unwrap();
-            let own = bytes.owned_chunk(chunk, &BufferPool::default()).unwrap();
-            assert_eq!(own, slice);
-            assert_eq!(own.as_ptr() == slice.as_ptr(), is_part);
-        }
-    }
-
-    /// A hundredth of the rows repeats, which is enough for pages of version 2 to be compressed.
-    #[test]
-    fn what_stays_in_place_and_what_does_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.parquet");
-        let mut random = Random::from_seed(0);
-        let mut noise = |length: usize| (0..length).map(|_| random.next_u64() as u8).collect();
-        let mut rows = |size: usize| -> Vec<Option<Vec<u8>>> {
-            let mut rows: Vec<_> = (0..1_000).map(|_| Some(noise(size))).collect();
-            (0..990)
-                .step_by(100)
-                .for_each(|row| rows[row + 1] = rows[row].clone());
-            rows
-        };
-        let (usual, long) = (rows(200), rows(12_000));
-        let (mut ragged, mut missing) = (usual.clone(), usual.clone());
-        ragged[500] = Some(vec![1; 199]);
-        missing[500] = None;
-        for (rows, stays) in [
-            (usual, true),
-            (long, false),
-            (ragged, false),
-            (missing, false),
-        ] {
-            for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
-                let properties = WriterProperties::builder()
-                    .set_writer_version(version)
-                    .set_compression(Compression::SNAPPY)
-                    .set_dictionary_enabled(false)
-                    .set_encoding(Encoding::PLAIN)
-                    .set_data_page_row_count_limit(300)
-                    .set_write_batch_size(100)
-                    .build();
-                let array: ArrayRef = Arc::new(BinaryArray::from_iter(rows.iter()));
-                let batch = RecordBatch::try_from_iter_with_nullable([("x", array, true)]).unwrap();
-                let file = File::create(&path).unwrap();
-                let mut writer =
-                    ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
-                writer.write(&batch).unwrap();
-                writer.close().unwrap();
-                let (in_place, expected) = both_ways(&Dataset::open_local([&path]).unwrap());
-                assert_eq!(in_place, stays.then_some(expected), "{version:?}");
-            }
-        }
     }
 
     /// The chosen path only affects the cost, so it is tested here.

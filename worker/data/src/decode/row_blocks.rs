@@ -59,7 +59,7 @@ impl RowBlocks {
             self.blocks.push(Block {
                 first: self.rows,
                 data,
-                offsets: RowOffsets::Even { start, step },
+                offsets: RowOffsets { start, step },
             });
             self.rows += rows;
         }
