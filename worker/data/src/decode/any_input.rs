@@ -11,7 +11,10 @@ use parquet::{
     schema::{parser::parse_message_type, types::SchemaDescriptor},
 };
 
-use super::{bytes::GroupBytes, column::GroupColumn};
+use super::{
+    bytes::GroupBytes,
+    column::{FastPath, GroupColumn},
+};
 use crate::{buffers::BufferPool, caught_panic, error::Result};
 
 /// The columns: those of the fast path, and others.
@@ -87,7 +90,7 @@ fn check(column: &GroupColumn<'_>, bytes: &GroupBytes, field: &Field) -> bool {
         Err(error) => Ok(Err(error)),
     };
     let arrow = arrow.ok().and_then(Result::ok);
-    if let (Ok(Some(fast)), Some(arrow)) = (&fast, &arrow) {
+    if let (Ok(FastPath::Decoded(fast)), Some(arrow)) = (&fast, &arrow) {
         let fast = fast.array(field.data_type());
         assert_eq!(fast.to_data(), arrow.to_data(), "other values");
     }

@@ -33,6 +33,8 @@ pub(super) struct FileWindow<'a> {
     buffer: Vec<u8>,
     from: usize,
     filled: usize,
+    /// Bytes that were read so far.
+    bytes_read: u64,
 }
 
 impl<'a> ChunkSource<'a> {
@@ -44,6 +46,7 @@ impl<'a> ChunkSource<'a> {
             buffer: WINDOW.take(),
             from: 0,
             filled: 0,
+            bytes_read: 0,
         })
     }
 
@@ -52,6 +55,14 @@ impl<'a> ChunkSource<'a> {
         match self {
             Self::Memory(bytes) => bytes.len(),
             Self::File(window) => window.length,
+        }
+    }
+
+    /// Bytes that were read from the file so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        match self {
+            Self::Memory(_) => 0,
+            Self::File(window) => window.bytes_read,
         }
     }
 
@@ -72,9 +83,16 @@ impl FileWindow<'_> {
         let end = pos.saturating_add(wanted).min(self.length);
         let is_there = self.from <= pos && end <= self.from + self.filled;
         if !is_there {
-            // Keeps the wanted bytes that are in the buffer, unless they are few.
-            if pos < self.from || pos >= self.from + self.filled || wanted <= SLAB {
-                (self.from, self.filled) = (pos, 0);
+            // Keeps the wanted bytes that are in the buffer, so that no byte is read twice. For a large page, they stay
+            // where they are.
+            let skipped = pos.checked_sub(self.from);
+            match skipped.filter(|skipped| *skipped < self.filled) {
+                Some(_) if wanted > SLAB => {}
+                Some(skipped) => {
+                    self.buffer.copy_within(skipped..self.filled, 0);
+                    (self.from, self.filled) = (pos, self.filled - skipped);
+                }
+                None => (self.from, self.filled) = (pos, 0),
             }
             let end = end.max(self.length.min(pos.saturating_add(SLAB)));
             let length = end.saturating_sub(self.from);
@@ -86,6 +104,7 @@ impl FileWindow<'_> {
             let missing = &mut self.buffer[self.filled..length.max(self.filled)];
             self.file
                 .read_exact_at(missing, self.start + (self.from + self.filled) as u64)?;
+            self.bytes_read += missing.len() as u64;
             self.filled = self.filled.max(length);
         }
         Ok(&self.buffer[pos.saturating_sub(self.from).min(self.filled)..self.filled])
@@ -121,6 +140,20 @@ mod tests {
                 prop_assert_eq!(got, &rest[..got.len()]);
             }
         }
+    }
+
+    #[test]
+    fn pages_that_follow_each_other_are_read_once() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 500_000]).unwrap();
+        let mut source = ChunkSource::file(&file, 0, 500_000);
+        let mut pos = 0;
+        for page in [40_000, 3, 60_000, 200_000, 70_000, 129_997] {
+            assert!(source.get(pos, 1024).unwrap().len() >= 1024.min(500_000 - pos));
+            assert!(source.get(pos, page).unwrap().len() >= page);
+            pos += page;
+        }
+        assert_eq!(source.bytes_read(), 500_000);
     }
 
     #[test]

@@ -22,14 +22,25 @@ use super::{
     chunk_source::ChunkSource,
     claims::check_memory,
     column_chunk::{ColumnChunk, is_decompressed_here},
-    fixed_width_fast_path::{self, Leaf, Values},
+    fixed_width_fast_path,
     page_walk::PageWalk,
+    uniform_rows::{Leaf, UniformRows, Values},
 };
 use crate::{
     buffers::BufferPool,
-    column::{ColumnData, DecodedColumn, FixedWidth},
+    column::{ColumnData, DecodedColumn},
     error::{Error, Result},
 };
+
+/// What the fast path did with a column.
+#[derive(Debug)]
+pub(super) enum FastPath {
+    Decoded(DecodedColumn),
+    /// The rows are no tensors, such as lists of several lengths.
+    Ragged,
+    /// It does not support the type or the codec.
+    Unsupported,
+}
 
 /// A top-level column of a row group.
 pub(super) struct GroupColumn<'a> {
@@ -42,61 +53,49 @@ pub(super) struct GroupColumn<'a> {
 }
 
 impl GroupColumn<'_> {
-    /// Decodes the column from the bytes of its chunks.
-    pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &BufferPool) -> Result<DecodedColumn> {
-        if let Some(decoded) = self.by_fast_path(bytes, buffers)? {
-            return Ok(decoded);
-        }
-        check_memory(self.needed(bytes)?)?;
-        self.with_arrow(bytes, None).map(DecodedColumn::from_array)
-    }
-
     /// Decodes the column from the bytes of its chunk, if its rows are tensors.
     pub(super) fn by_fast_path(
         &self,
         bytes: &GroupBytes,
         buffers: &BufferPool,
-    ) -> Result<Option<DecodedColumn>> {
+    ) -> Result<FastPath> {
         let Some((leaf, chunk)) = self.tensor() else {
-            return Ok(None);
+            return Ok(FastPath::Unsupported);
         };
-        let source = ChunkSource::Memory(bytes.chunk(chunk)?);
-        self.fast_path(leaf, chunk, source, buffers)
+        let mut source = ChunkSource::Memory(bytes.chunk(chunk)?);
+        self.fast_path(leaf, chunk, &mut source, buffers)
     }
 
-    /// Decodes the column from an open file, page by page. Returns the column and the bytes that were read, or `None` if
-    /// that is not possible.
+    /// Decodes the column from an open file, page by page, if it is compressed and if its rows are tensors. Returns the
+    /// bytes that were read as well.
     pub(super) fn decode_from_file(
         &self,
         file: &File,
         buffers: &BufferPool,
-    ) -> Result<Option<(DecodedColumn, u64)>> {
+    ) -> Result<(FastPath, u64)> {
         let Some((leaf, chunk)) = self.tensor() else {
-            return Ok(None);
+            return Ok((FastPath::Unsupported, 0));
         };
         if !is_decompressed_here(chunk.compression()) {
-            return Ok(None);
+            return Ok((FastPath::Unsupported, 0));
         }
         let (start, length) = chunk.byte_range();
-        let source = ChunkSource::file(file, start, length as usize);
-        let decoded = self.fast_path(leaf, chunk, source, buffers)?;
-        Ok(decoded.map(|decoded| (decoded, length)))
+        let mut source = ChunkSource::file(file, start, length as usize);
+        let decoded = self.fast_path(leaf, chunk, &mut source, buffers)?;
+        Ok((decoded, source.bytes_read()))
     }
 
     /// Whether the column takes the fast path, from memory and, if it is compressed, from its file.
     #[cfg(test)]
     pub(super) fn takes_fast_path(&self, bytes: &GroupBytes, file: &File) -> bool {
-        let Some((leaf, chunk)) = self.tensor() else {
-            return false;
-        };
         let buffers = BufferPool::default();
-        let source = ChunkSource::Memory(bytes.chunk(chunk).unwrap());
-        let fast_path = self.fast_path(leaf, chunk, source, &buffers).unwrap();
-        if is_decompressed_here(chunk.compression()) {
-            let by_pages = self.decode_from_file(file, &buffers).unwrap();
-            assert_eq!(by_pages.is_some(), fast_path.is_some());
+        let is_decoded = |path| matches!(path, FastPath::Decoded(_));
+        let in_memory = is_decoded(self.by_fast_path(bytes, &buffers).unwrap());
+        match self.decode_from_file(file, &buffers).unwrap() {
+            (FastPath::Unsupported, _) => {}
+            (by_pages, _) => assert_eq!(is_decoded(by_pages), in_memory),
         }
-        fast_path.is_some()
+        in_memory
     }
 
     /// The only leaf of the column and its chunk, if its rows may be tensors.
@@ -117,26 +116,37 @@ impl GroupColumn<'_> {
         Some((leaf, group.column(number)))
     }
 
-    /// Decodes the column by the fast path, if its rows are tensors.
     fn fast_path(
         &self,
         leaf: Leaf,
-        chunk: &ColumnChunkMetaData,
-        source: ChunkSource<'_>,
+        metadata: &ColumnChunkMetaData,
+        source: &mut ChunkSource<'_>,
         buffers: &BufferPool,
-    ) -> Result<Option<DecodedColumn>> {
-        let Some(chunk) = ColumnChunk::read(chunk, source, buffers)? else {
-            return Ok(None);
+    ) -> Result<FastPath> {
+        let (mut rows, mut is_ragged) = (UniformRows::new(leaf), false);
+        let chunk = ColumnChunk::read(metadata, source, buffers, |page_type, page, content| {
+            is_ragged = !rows.add(page_type, page, content);
+            !is_ragged
+        })?;
+        let Some(chunk) = chunk else {
+            return Ok(match is_ragged {
+                true => FastPath::Ragged,
+                false => FastPath::Unsupported,
+            });
         };
-        let fixed = fixed_width_fast_path::decode(leaf, &chunk, buffers)?;
-        Ok(self.checked(fixed))
+        let fixed = fixed_width_fast_path::decode(leaf, &chunk, rows, buffers)?;
+        Ok(match fixed {
+            Some(fixed) if has_size(self.field.data_type(), fixed.size()) => {
+                FastPath::Decoded(DecodedColumn::new(ColumnData::FixedWidth(fixed)))
+            }
+            _ => FastPath::Ragged,
+        })
     }
 
-    /// The decoded column, if its row size matches the type.
-    fn checked(&self, fixed: Option<FixedWidth>) -> Option<DecodedColumn> {
-        fixed
-            .filter(|fixed| has_size(self.field.data_type(), fixed.size()))
-            .map(|fixed| DecodedColumn::new(ColumnData::FixedWidth(fixed)))
+    /// Decodes all rows of the column with Arrow's reader, if there is enough memory.
+    pub(super) fn decode_with_arrow(&self, bytes: &GroupBytes) -> Result<DecodedColumn> {
+        check_memory(self.needed(bytes)?)?;
+        self.with_arrow(bytes, None).map(DecodedColumn::from_array)
     }
 
     /// The memory that Arrow's reader will need, by the headers of the pages of the column.

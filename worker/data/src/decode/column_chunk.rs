@@ -39,22 +39,24 @@ pub(super) struct Page {
 }
 
 impl ColumnChunk {
-    /// Decompresses all pages. Returns `None` if Arrow's reader must handle the codec.
+    /// Decompresses all pages, unless `accept` refuses one: it gets the type, the page and its content. Returns `None`
+    /// then, and if Arrow's reader must handle the codec.
     ///
     /// # Errors
     /// If a page is cut, has a wrong checksum, or does not decompress, or if the pages hold more values than the footer
     /// says.
     pub(super) fn read(
         metadata: &ColumnChunkMetaData,
-        mut source: ChunkSource<'_>,
+        source: &mut ChunkSource<'_>,
         buffers: &BufferPool,
+        mut accept: impl FnMut(PageType, &Page, &[u8]) -> bool,
     ) -> Result<Option<Self>> {
         let Some(mut codec) = Codec::from_compression(metadata.compression())? else {
             return Ok(None);
         };
         let length = match codec {
             Codec::None => 0,
-            _ => uncompressed_bytes(metadata, &mut source)?,
+            _ => uncompressed_bytes(metadata, source)?,
         };
         let mut target = buffers.take(length)?;
         let mut chunk = ColumnChunk {
@@ -66,7 +68,7 @@ impl ColumnChunk {
             .map_err(|_| damaged("its number of values is negative"))?;
         let (mut pos, mut filled) = (0, 0);
         while pos < source.length() {
-            let (header, header_length) = read_header(&mut source, pos)?;
+            let (header, header_length) = read_header(source, pos)?;
             pos += header_length;
             if let PageType::Data | PageType::DataV2 = header.page_type {
                 values_left = values_left
@@ -83,8 +85,8 @@ impl ColumnChunk {
             }
             let levels = (header.page_type == PageType::DataV2)
                 .then_some((header.repetition_bytes, header.definition_bytes));
-            let (start, end) = if let Codec::None = codec {
-                (pos, pos + page.len())
+            let (start, end, content) = if let Codec::None = codec {
+                (pos, pos + page.len(), page)
             } else {
                 let end = filled + header.uncompressed;
                 let dst = target
@@ -95,10 +97,8 @@ impl ColumnChunk {
                     None => 0,
                 };
                 codec.decompress(page, dst, plain, header.is_compressed)?;
-                (filled, end)
+                (filled, end, &*dst)
             };
-            pos += header.compressed;
-            filled = end;
             let page = Page {
                 start,
                 end,
@@ -110,6 +110,11 @@ impl ColumnChunk {
                     header.definition_encoding == RLE,
                 ),
             };
+            if !accept(header.page_type, &page, content) {
+                return Ok(None);
+            }
+            pos += header.compressed;
+            filled = end;
             match header.page_type {
                 PageType::Dictionary => chunk.dictionary = Some(page),
                 PageType::Data | PageType::DataV2 => chunk.data.push(page),
@@ -117,7 +122,7 @@ impl ColumnChunk {
             }
         }
         chunk.bytes = match (codec, source) {
-            (Codec::None, ChunkSource::Memory(bytes)) => bytes,
+            (Codec::None, ChunkSource::Memory(bytes)) => bytes.clone(),
             (Codec::None, ChunkSource::File(_)) => return Ok(None),
             _ => buffers.share(target),
         };

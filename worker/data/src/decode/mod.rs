@@ -15,10 +15,13 @@ mod hybrid;
 mod levels;
 mod page_walk;
 mod pages;
+mod ragged_columns;
 mod row_blocks;
+mod uniform_rows;
 mod widths;
 
 use std::{
+    fs::File,
     ops::Range,
     sync::{
         Arc, OnceLock,
@@ -35,7 +38,8 @@ pub(crate) use self::group::DecodedGroup;
 use self::{
     bytes::GroupBytes,
     claims::{check_memory, check_values, chunk_range},
-    column::GroupColumn,
+    column::{FastPath, GroupColumn},
+    ragged_columns::RaggedColumns,
 };
 use crate::{
     buffers::BufferPool,
@@ -60,6 +64,7 @@ pub(crate) struct Decoder {
     pub(crate) buffers: BufferPool,
     /// Bytes of row groups that were read so far.
     bytes_read: AtomicU64,
+    ragged: RaggedColumns,
     /// See [`Self::widths`].
     widths: OnceLock<Box<[Option<usize>]>>,
 }
@@ -88,6 +93,7 @@ impl Decoder {
             dataset,
             buffers: BufferPool::default(),
             bytes_read: AtomicU64::new(0),
+            ragged: RaggedColumns::default(),
             widths: OnceLock::new(),
         })
     }
@@ -244,15 +250,9 @@ impl Decoder {
                 (ColumnSource::Partition(value), _) => {
                     Some(value.column(field, row_group.rows as usize))
                 }
-                (ColumnSource::Column(column), Some(open)) => {
-                    let column = group_column(*column, field).decode_from_file(open, &self.buffers);
-                    column.map_err(|error| error.in_column(field.name()))?.map(
-                        |(decoded, bytes)| {
-                            self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-                            decoded
-                        },
-                    )
-                }
+                (ColumnSource::Column(column), Some(open)) => self
+                    .from_file(&group_column(*column, field), open)
+                    .map_err(|error| error.in_column(field.name()))?,
                 (ColumnSource::Column(_), None) => None,
             });
             if let (None, ColumnSource::Column(column)) = (&decoded[decoded.len() - 1], source) {
@@ -263,8 +263,8 @@ impl Decoder {
         let bytes = self.read_ranges(&file.info, ranges)?;
         (decoded.into_iter().zip(all()))
             .map(|(decoded, (source, field))| match (decoded, source) {
-                (None, ColumnSource::Column(column)) => group_column(*column, field)
-                    .decode(&bytes, &self.buffers)
+                (None, ColumnSource::Column(column)) => self
+                    .from_memory(&group_column(*column, field), &bytes)
                     .map_err(|error| error.in_column(field.name())),
                 (None, ColumnSource::Partition(value)) => {
                     Ok(value.column(field, row_group.rows as usize))
@@ -272,6 +272,37 @@ impl Decoder {
                 (Some(decoded), _) => Ok(decoded),
             })
             .collect()
+    }
+
+    /// The column by the fast path from its file, if it takes it.
+    fn from_file(&self, column: &GroupColumn<'_>, file: &File) -> Result<Option<DecodedColumn>> {
+        if self.ragged.contains(column.field.name()) {
+            return Ok(None);
+        }
+        let (decoded, bytes) = column.decode_from_file(file, &self.buffers)?;
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        Ok(self.decoded(column, decoded))
+    }
+
+    /// The column from the bytes of its chunks: by the fast path, or with Arrow's reader.
+    fn from_memory(&self, column: &GroupColumn<'_>, bytes: &GroupBytes) -> Result<DecodedColumn> {
+        if !self.ragged.contains(column.field.name()) {
+            let path = column.by_fast_path(bytes, &self.buffers)?;
+            if let Some(decoded) = self.decoded(column, path) {
+                return Ok(decoded);
+            }
+        }
+        column.decode_with_arrow(bytes)
+    }
+
+    /// The column if the fast path decoded it. Takes note of ragged columns.
+    fn decoded(&self, column: &GroupColumn<'_>, path: FastPath) -> Option<DecodedColumn> {
+        match path {
+            FastPath::Decoded(decoded) => return Some(decoded),
+            FastPath::Ragged => self.ragged.insert(column.field.name()),
+            FastPath::Unsupported => {}
+        }
+        None
     }
 
     /// Reads ranges of a file, and counts their bytes.
@@ -317,7 +348,10 @@ fn width(kind: &DataType) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{fs::File, path::Path};
+
+    use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
+    use parquet::{arrow::ArrowWriter, basic::Compression, file::properties::WriterProperties};
 
     use super::*;
 
@@ -356,6 +390,62 @@ mod tests {
                         field.name()
                     );
                 }
+            }
+        }
+    }
+
+    /// Byte strings of 100 bytes and, where `ragged` says so, of 101.
+    fn write_groups(path: &Path, compression: Compression, ragged: &[bool]) {
+        let properties = WriterProperties::builder()
+            .set_compression(compression)
+            .set_dictionary_enabled(false)
+            .build();
+        let schema = Arc::new(arrow_schema::Schema::new(vec![arrow_schema::Field::new(
+            "x",
+            DataType::Binary,
+            true,
+        )]));
+        let file = File::create(path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).unwrap();
+        for (group, ragged) in ragged.iter().enumerate() {
+            let row = |row: usize| vec![group as u8; 100 + usize::from(*ragged && row == 1)];
+            let rows: ArrayRef = Arc::new(BinaryArray::from_iter_values((0..2000).map(row)));
+            let batch = RecordBatch::try_from_iter_with_nullable([("x", rows, true)]).unwrap();
+            writer.write(&batch).unwrap();
+            writer.flush().unwrap();
+        }
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn a_ragged_column_is_tried_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        for compression in [Compression::SNAPPY, Compression::UNCOMPRESSED] {
+            write_groups(&path, compression, &[false, true, true, false]);
+            let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+            let decoder = Decoder::new(dataset.clone(), &ReaderOptions::default()).unwrap();
+            for (group, (is_ragged, is_known)) in
+                [(false, false), (true, true), (true, true), (false, true)]
+                    .into_iter()
+                    .enumerate()
+            {
+                let before = decoder.bytes_read();
+                let was_known = decoder.ragged.contains("x");
+                let decoded = decoder.decode(group as u32).unwrap();
+                let size = decoded.columns[0].width(&DataType::Binary);
+                assert_eq!(size, (!is_ragged).then_some(100));
+                assert_eq!(decoder.ragged.contains("x"), is_known);
+                let chunk = dataset
+                    .file_of(0)
+                    .metadata
+                    .metadata()
+                    .row_group(group)
+                    .column(0);
+                let read = decoder.bytes_read() - before;
+                // The fast path reads the only page of the row group before it finds the second row.
+                let is_twice = is_known && !was_known && compression == Compression::SNAPPY;
+                assert_eq!(read, chunk.byte_range().1 * (1 + u64::from(is_twice)));
             }
         }
     }
