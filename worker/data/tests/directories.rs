@@ -193,3 +193,40 @@ fn notes_of_a_writer_are_found_beside_the_files() {
         "{text}"
     );
 }
+
+/// The files are identified by their content at the end, their size and their name, wherever they are.
+#[test]
+fn another_data_set_of_the_same_shape_has_another_identity() {
+    let directory = tempfile::tempdir().unwrap();
+    let identity = |name: &str| {
+        let dataset = Dataset::open_local([directory.path().join(name)]).unwrap();
+        dataset.identity()
+    };
+    let set = |name: &str, first: i64| {
+        let below = directory.path().join(name).join("day=1");
+        fs::create_dir_all(&below).unwrap();
+        write(&below.join("x.parquet"), &rows(first, first + 100), 50);
+    };
+    set("set", 100);
+    set("copy", 100);
+    set("other", 300);
+    set("renamed", 100);
+    let renamed = directory.path().join("renamed/day=1");
+    fs::rename(renamed.join("x.parquet"), renamed.join("y.parquet")).unwrap();
+    assert_eq!(identity("set"), identity("copy"));
+    assert_ne!(identity("set"), identity("other"));
+    assert_ne!(identity("set"), identity("renamed"));
+    let one = identity("set/day=1/x.parquet");
+    assert_eq!(
+        one,
+        identity("set/day=1"),
+        "a file, and the directory that holds it"
+    );
+    let half = |name: &str| {
+        let dataset = Dataset::open_local([directory.path().join(name)]).unwrap();
+        dataset.select(|group, _| group == 1).identity()
+    };
+    assert_eq!(half("set"), half("copy"));
+    assert_ne!(half("set"), identity("set"));
+    assert_ne!(half("set"), half("other"));
+}

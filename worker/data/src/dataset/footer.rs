@@ -11,6 +11,7 @@ use parquet::{
         metadata::{FooterTail, ParquetMetaDataReader},
     },
 };
+use xxhash_rust::xxh3::Xxh3;
 
 use super::footer_check;
 use crate::{
@@ -26,6 +27,9 @@ pub(crate) struct DataFile {
     pub(crate) metadata: ArrowReaderMetadata,
     /// The leaf columns that are encrypted, by index.
     pub(crate) encrypted: BTreeSet<usize>,
+    /// Identifies the file: a hash of its name below the path of the data set, of its size and of its end, which holds
+    /// the footer. A copy of the data set elsewhere has the same.
+    pub(crate) digest: u64,
 }
 
 /// Reading footers is bound by the latency of the storage, not by the processor.
@@ -67,7 +71,7 @@ pub(super) fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Resul
 const FOOTER_GUESS: u64 = 64 << 10;
 
 fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
-    let footer = footer_bytes(storage, info)?;
+    let FileEnd { end, footer } = file_end(storage, info)?;
     let checked = footer_check::check(&footer).map_err(|why| Problem::BadFooter(why.to_owned()))?;
     let metadata = caught_panic::catch(|| decode(&footer))
         .unwrap_or_else(|panic| Err(Problem::BadFooter(panic).into()))?;
@@ -75,7 +79,23 @@ fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
         info: info.clone(),
         metadata,
         encrypted: checked.encrypted,
+        digest: digest(storage.relative_name(info), info, &end, &footer),
     })
+}
+
+fn digest(name: &str, info: &FileInfo, end: &[u8], footer: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    // The path of a data set may be the file itself.
+    let name = match name {
+        "" => info.name.rsplit('/').next().unwrap_or_default(),
+        name => name,
+    };
+    for part in [name.as_bytes(), end, footer] {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(&info.size.to_le_bytes());
+    hash.digest()
 }
 
 pub(super) fn decode(footer: &[u8]) -> Result<ArrowReaderMetadata> {
@@ -83,8 +103,15 @@ pub(super) fn decode(footer: &[u8]) -> Result<ArrowReaderMetadata> {
     ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)
 }
 
-/// The undecoded footer of a file.
-pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Bytes> {
+/// The last bytes of a file.
+pub(super) struct FileEnd {
+    /// At most [`FOOTER_GUESS`] bytes.
+    end: Bytes,
+    /// The undecoded footer.
+    pub(super) footer: Bytes,
+}
+
+pub(super) fn file_end(storage: &dyn Storage, info: &FileInfo) -> Result<FileEnd> {
     let tail = info.size.saturating_sub(FOOTER_GUESS);
     let end = read_one(storage, info, tail..info.size)?;
     let Some(last) = end.last_chunk::<FOOTER_SIZE>() else {
@@ -101,11 +128,12 @@ pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Byt
         let long = format!("its footer of {length} bytes is longer than the file");
         return Err(Problem::BadFooter(long).into());
     };
-    Ok(if start >= tail {
+    let footer = if start >= tail {
         end.slice((start - tail) as usize..(footer_end - tail) as usize)
     } else {
         read_one(storage, info, start..footer_end)?
-    })
+    };
+    Ok(FileEnd { end, footer })
 }
 
 fn bad(error: ParquetError) -> Error {

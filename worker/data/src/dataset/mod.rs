@@ -15,6 +15,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use arrow_schema::{Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     error::{Error, Problem, Result},
@@ -22,7 +23,7 @@ use crate::{
 };
 #[cfg(any(test, fuzzing))]
 pub use any_input::check_any_footer;
-use footer::{DataFile, footer_bytes, read_footers};
+use footer::{DataFile, file_end, read_footers};
 use partition::PartitionColumns;
 pub(crate) use partition::PartitionValue;
 pub(crate) use schema::{ColumnSource, Selection};
@@ -137,9 +138,9 @@ impl Dataset {
         let Some(info) = storage.find_at_root(name)? else {
             return Ok(None);
         };
-        let found = footer_bytes(&*storage, &info).and_then(|footer| {
+        let found = file_end(&*storage, &info).and_then(|end| {
             let damaged = || Problem::BadFooter("its notes cannot be read".to_owned());
-            let value = note::find(&footer, key).ok_or_else(damaged)?;
+            let value = note::find(&end.footer, key).ok_or_else(damaged)?;
             Ok(value.map(<[u8]>::to_vec))
         });
         found.map_err(|error| error.in_file(&info.name))
@@ -153,6 +154,26 @@ impl Dataset {
     /// Number of rows of all row groups.
     pub fn rows(&self) -> u64 {
         self.groups.iter().map(|group| u64::from(group.rows)).sum()
+    }
+
+    /// Identifies the data set, wherever it is stored: the files, and the rows and bytes of the row groups. Files are
+    /// identified by their name below the path, their size and their last 64 KiB.
+    pub fn identity(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for group in &self.groups {
+            hash.update(&self.files[group.file as usize].digest.to_le_bytes());
+            hash_shape(&mut hash, group);
+        }
+        hash.digest()
+    }
+
+    /// Identifies the data set by the rows and bytes of the row groups, as earlier releases did.
+    pub(crate) fn shape(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        self.groups
+            .iter()
+            .for_each(|group| hash_shape(&mut hash, group));
+        hash.digest()
     }
 
     /// Number of files, including empty ones.
@@ -190,6 +211,12 @@ impl Dataset {
     pub(crate) fn file_of(&self, group: u32) -> &DataFile {
         &self.files[self.groups[group as usize].file as usize]
     }
+}
+
+fn hash_shape(hash: &mut Xxh3, group: &RowGroup) {
+    hash.update(&group.file.to_le_bytes());
+    hash.update(&group.rows.to_le_bytes());
+    hash.update(&group.bytes.to_le_bytes());
 }
 
 fn number_of_rows(group: &RowGroupMetaData) -> Result<u32, Problem> {

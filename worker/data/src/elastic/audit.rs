@@ -28,7 +28,6 @@ use std::{
     path::Path,
 };
 
-use super::digest;
 use crate::{Batch, Dataset};
 
 #[derive(Debug)]
@@ -161,7 +160,7 @@ fn describe(dataset: &Dataset) -> String {
             _ => groups.push((group.rows, 1)),
         }
     }
-    let digest = digest(dataset);
+    let digest = dataset.identity();
     format!(
         "{{\"digest\":\"{digest:016x}\",\"groups\":[{}]}}",
         pairs(&groups)

@@ -17,7 +17,6 @@ use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
 use elasticrun_ledger::{Owner, Position, ReadOrder, RoundHello};
-use xxhash_rust::xxh3::Xxh3;
 
 pub use self::error::Error;
 use self::{
@@ -67,7 +66,8 @@ impl Elastic {
     pub fn new(dataset: Arc<Dataset>, options: ElasticOptions) -> crate::Result<Self> {
         let groups: Arc<[u32]> = dataset.groups().iter().map(|group| group.rows).collect();
         let seed = options.reader.shuffle.then_some(options.reader.seed);
-        let position = Position::new(groups, digest(&dataset), seed, options.order);
+        let position = Position::new(groups, dataset.identity(), seed, options.order)
+            .with_former_digest(dataset.shape());
         Ok(Self {
             reader: EpochReader::new(dataset.clone(), options.reader.clone(), options.order)?,
             dataset,
@@ -125,7 +125,7 @@ impl Elastic {
 
     /// Identifies the data set as read, wherever it is stored.
     pub fn digest(&self) -> u64 {
-        digest(&self.dataset)
+        self.dataset.identity()
     }
 
     /// The position in the data.
@@ -311,15 +311,4 @@ fn epoch_position(position: &Position) -> EpochPosition {
         epoch: position.ledger().epoch(),
         left: position.ledger().left(),
     }
-}
-
-/// Identifies the data set wherever it is stored: the file index, the rows and the bytes of each row group.
-fn digest(dataset: &Dataset) -> u64 {
-    let mut hash = Xxh3::new();
-    for group in dataset.groups() {
-        hash.update(&group.file.to_le_bytes());
-        hash.update(&group.rows.to_le_bytes());
-        hash.update(&group.bytes.to_le_bytes());
-    }
-    hash.digest()
 }

@@ -6,8 +6,9 @@ use crate::{
     encoding::{disjoint, put, take, take_word},
 };
 
-/// Version of the encoding.
-const VERSION: u64 = 1;
+/// Version of the encoding. In version 1, the digest of the data set does not cover its files.
+const VERSION: u64 = 2;
+pub(crate) const WITHOUT_FILES: u64 = 1;
 
 impl Ledger {
     /// The encoded ledger. All workers that agree have the same bytes.
@@ -48,9 +49,18 @@ impl Ledger {
     ///
     /// # Errors
     /// If the bytes do not decode, or violate invariant D1.
-    pub fn decode(mut from: &[u8]) -> Result<Self, Malformed> {
+    pub fn decode(from: &[u8]) -> Result<Self, Malformed> {
+        Self::decode_versioned(from).map(|(_, ledger)| ledger)
+    }
+
+    /// Decodes the output of [`Ledger::encode`], also of earlier releases. Returns its version as well.
+    ///
+    /// # Errors
+    /// As [`Ledger::decode`].
+    pub(crate) fn decode_versioned(mut from: &[u8]) -> Result<(u64, Self), Malformed> {
         let from = &mut from;
-        if take(from)? != VERSION {
+        let version = take(from)?;
+        if ![WITHOUT_FILES, VERSION].contains(&version) {
             return Err(Malformed("it is of another version of elasticrun"));
         }
         let identity = DatasetId {
@@ -74,12 +84,13 @@ impl Ledger {
         if !from.is_empty() {
             return Err(Malformed("something follows it"));
         }
-        Ok(Self {
+        let ledger = Self {
             identity,
             seed: shuffled.then_some(seed),
             epoch,
             left,
-        })
+        };
+        Ok((version, ledger))
     }
 }
 

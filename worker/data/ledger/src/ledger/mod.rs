@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, iter};
 use super::{
     EpochLayout, FormerMember, Member, Plan, ReadOrder, Share, Shuffle, Split, Stripes, repartition,
 };
+pub(crate) use bytes::WITHOUT_FILES;
 use elasticrun_core::mutant::{Mutant, planted};
 
 /// Identifies the data set of a ledger.
@@ -170,6 +171,11 @@ impl Ledger {
     /// The data set.
     pub fn identity(&self) -> DatasetId {
         self.identity
+    }
+
+    /// Takes over the identity that the data set has in this release.
+    pub(crate) fn set_identity(&mut self, identity: DatasetId) {
+        self.identity = identity;
     }
 
     /// The seed of the order, if rows are shuffled.

@@ -17,6 +17,7 @@ use super::{
     DatasetId, EpochLayout, Ledger, LedgerError, Malformed, Owner, ReadOrder, Share, Split,
     Stripes,
     encoding::{put, take, take_word},
+    ledger::WITHOUT_FILES,
 };
 use elasticrun_core::mutant::{Mutant, planted};
 
@@ -31,6 +32,8 @@ pub struct Position {
     groups: Arc<[u32]>,
     order: ReadOrder,
     ledger: Ledger,
+    /// The digest of the data set in ledgers of version 1.
+    former_digest: Option<u64>,
     /// The encoded ledger and its hash.
     bytes: Vec<u8>,
     digest: u64,
@@ -77,6 +80,7 @@ impl Position {
             groups,
             order,
             ledger,
+            former_digest: None,
             bytes: Vec::new(),
             digest: 0,
             workers: Vec::new(),
@@ -88,6 +92,13 @@ impl Position {
         };
         position.refresh();
         position
+    }
+
+    /// Also takes positions of earlier releases, which gave the data set this digest.
+    #[must_use]
+    pub fn with_former_digest(mut self, digest: u64) -> Self {
+        self.former_digest = Some(digest);
+        self
     }
 
     /// The ledger of the last agreement.
@@ -278,13 +289,19 @@ impl Position {
     /// If the bytes do not decode, belong to another data set, or have another order in the middle of an epoch. The
     /// position is then unchanged.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        let ledger = Ledger::decode(bytes)?;
-        if ledger.identity() != self.ledger.identity() {
+        let current = self.ledger.identity();
+        let (version, mut ledger) = Ledger::decode_versioned(bytes)?;
+        let expected = match self.former_digest {
+            Some(digest) if version == WITHOUT_FILES => DatasetId { digest, ..current },
+            _ => current,
+        };
+        if ledger.identity() != expected {
             return Err(Malformed("it is of another data set").into());
         }
         if ledger.seed() != self.ledger.seed() {
             return Err(Malformed("its order has another seed").into());
         }
+        ledger.set_identity(current);
         let ledger = ledger.in_order(self.order)?;
         if planted(Mutant::LedgerNotRestored) {
             return Ok(());

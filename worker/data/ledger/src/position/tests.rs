@@ -170,6 +170,30 @@ fn a_commit_of_another_data_set_is_refused() {
     );
 }
 
+/// The files became a part of the digest in version 2.
+#[test]
+fn a_position_of_version_1_is_compared_by_its_own_digest() {
+    let position = |digest| Position::new(groups(), digest, Some(1), Split::Rows);
+    let mut first = position(8).save().to_vec();
+    assert_eq!(first[0], 2);
+    first[0] = 1;
+    let mut newer = position(9).with_former_digest(8);
+    assert_eq!(newer.restore(&first), Ok(()));
+    assert_eq!(
+        newer.save(),
+        position(9).save(),
+        "it is written as version 2"
+    );
+    let another = Err(Malformed("it is of another data set").into());
+    assert_eq!(position(9).with_former_digest(7).restore(&first), another);
+    assert_eq!(position(9).restore(&first), another);
+    first[0] = 2;
+    assert_eq!(newer.restore(&first), another);
+    first[0] = 3;
+    let why = "it is of another version of elasticrun";
+    assert_eq!(newer.restore(&first), Err(Malformed(why).into()));
+}
+
 #[test]
 fn an_empty_data_set_has_no_steps() {
     let mut position = Position::new(Vec::new().into(), 0, Some(1), Split::Rows);
