@@ -34,6 +34,11 @@ pub enum Problem {
     /// The file does not exist, or no longer.
     #[error("no such file: it was there when the data set was opened, or its name is wrong")]
     NotFound,
+    /// The name of a path is a pattern, and no file has this name.
+    #[error(
+        "no such file: names are taken as they are, so give the directory instead of a pattern"
+    )]
+    Pattern,
     /// The file system or the object store denies access.
     #[error("permission denied: the user of this process must be able to read it")]
     PermissionDenied,
@@ -206,6 +211,16 @@ impl From<Problem> for Error {
             location: Location::default(),
             problem,
         }))
+    }
+}
+
+impl Problem {
+    /// A path of a data set does not exist.
+    pub(crate) fn no_such_path(path: &str) -> Self {
+        match path.contains(['*', '?', '[']) {
+            true => Problem::Pattern,
+            false => Problem::NotFound,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Storage for LocalStorage {
     fn list(&self) -> Result<Vec<FileInfo>> {
         let mut files = Vec::new();
         for root in &self.roots {
-            let metadata = fs::metadata(root).map_err(|error| failed(error, root))?;
+            let metadata = fs::metadata(root).map_err(|error| failed_at_root(error, root))?;
             if metadata.is_dir() {
                 walk(root, &mut files)?;
             } else {
@@ -127,6 +127,14 @@ fn info(path: &Path, metadata: &Metadata) -> FileInfo {
         name: path.to_string_lossy().into_owned(),
         size: metadata.len(),
         version: format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
+    }
+}
+
+fn failed_at_root(error: std::io::Error, root: &Path) -> Error {
+    let name = root.to_string_lossy();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Error::from(Problem::no_such_path(&name)).in_file(&name),
+        _ => failed(error, root),
     }
 }
 

@@ -104,7 +104,12 @@ impl ObjectStorage {
         let object = store
             .get_opts(key, options)
             .await
-            .map_err(|error| failed(error, &address))?;
+            .map_err(|error| match error {
+                object_store::Error::NotFound { .. } => {
+                    Error::from(Problem::no_such_path(&address)).in_file(&address)
+                }
+                other => failed(other, &address),
+            })?;
         Ok(vec![info(bucket, &object.meta)])
     }
 
