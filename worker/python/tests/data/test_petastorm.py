@@ -21,7 +21,7 @@ from elasticrun.data import (
     make_batch_reader,
     make_reader,
 )
-from elasticrun.data.petastorm import MetadataError, read_indexes, read_schema
+from elasticrun.data.petastorm import Field, MetadataError, decode, read_indexes, read_schema
 from elasticrun.errors import DataError
 
 HERE = Path(__file__).parent / "petastorm"
@@ -142,6 +142,26 @@ def test_an_index_that_is_not_there_is_named():
     with pytest.raises(DataError, match="no index 'by name'.*there are: by id, by kind, has label"):
         make_reader(SET, rowgroup_selector=SingleIndexSelector("by name", [1]))
     assert read_indexes([SET])["by kind"].column == "kind"
+
+
+def test_stored_lists_of_any_length_are_arrays_of_the_type_of_the_field(tmp_path):
+    values = {"numbers": [[1, 2], [], [3]], "texts": [["a"], ["b", "c"], []], "even": [[1, 2], [3, 4], [5, 6]]}
+    kinds_of = {"numbers": pa.list_(pa.int32()), "texts": pa.list_(pa.string()), "even": pa.list_(pa.int32())}
+    columns = {name: pa.array(column, kinds_of[name]) for name, column in values.items()}
+    columns["numbers"] = pa.array([[1, 2], None, [3]], kinds_of["numbers"])
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    data = ParquetDataset(tmp_path, batch_size=3, shuffle=False)
+    data._enter_shard(0, 1)
+    batch = next(iter(data))
+
+    def decoded(name, dtype):
+        return decode(Field(name, dtype, (None,), None, True), batch, data.schema[name])
+
+    numbers, texts = decoded("numbers", "int16"), decoded("texts", "str_")
+    assert [None if value is None else value.tolist() for value in numbers] == [[1, 2], None, [3]]
+    assert numbers[0].dtype == np.int16 and isinstance(texts[0], np.ndarray)
+    assert [value.tolist() for value in texts] == values["texts"]
+    assert decoded("even", "int32").shape == (3, 2)
 
 
 def noted(directory: Path, pickled: bytes) -> str:

@@ -44,8 +44,10 @@ def _scalars(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
     if field.dtype == "Decimal":
         # Petastorm returns decimal numbers as text.
         return _objects([None if value is None else str(value) for value in batch.arrow()[field.name].to_pylist()])
+    if field.shape:
+        return _lists(field, batch)
     values = batch.stored(field.name)
-    if field.shape or field.dtype in ("str_", "unicode_", "string_", "bytes_", "object_"):
+    if field.dtype in ("str_", "unicode_", "string_", "bytes_", "object_"):
         return values
     if field.dtype in ("datetime64", "timedelta64"):
         return values if values.dtype == object else _times(kind, values)
@@ -53,6 +55,18 @@ def _scalars(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
         number = np.dtype(field.dtype).type
         return _objects([None if value is None else number(value) for value in values])
     return values.astype(field.dtype, copy=False)
+
+
+def _lists(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
+    """Stored lists: one array if all have one length, else an array of arrays."""
+    import numpy as np
+
+    try:
+        return batch.stored(field.name)
+    except TypeError:
+        values = batch.arrow()[field.name].to_pylist()
+    element = np.sctypeDict.get(field.dtype)
+    return _objects([None if value is None else np.asarray(value, dtype=element) for value in values])
 
 
 def _times(kind: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
