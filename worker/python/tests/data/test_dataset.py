@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+import subprocess
+import sys
+from itertools import islice
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 from support import parquet
 
 import elasticrun
-from elasticrun.data import ParquetDataset, torch_loader
+from elasticrun.data import Mixture, ParquetDataset, torch_loader
 from elasticrun.errors import DataError, StateError
 
 
@@ -166,6 +174,98 @@ def test_a_checkpoint_of_one_order_opens_as_the_other_between_epochs(tmp_path):
         assert sorted(int(index) for batch in other for index in batch["index"]) == list(range(1000))
 
 
+def test_a_checkpoint_of_other_files_of_the_same_shape_is_refused(tmp_path):
+    def data(name):
+        return ParquetDataset(tmp_path / name, batch_size=100, columns=["x"])
+
+    def write(name, file, first):
+        (tmp_path / name).mkdir()
+        column = pa.array(np.arange(first, first + 3000, dtype=np.float32).reshape(1000, 3).tolist())
+        pq.write_table(pa.table({"x": column}), tmp_path / name / file, compression="none", use_dictionary=False)
+
+    write("set", "x.parquet", 0)
+    write("values", "x.parquet", 5)
+    write("name", "y.parquet", 0)
+    shutil.copytree(tmp_path / "set", tmp_path / "copy")
+    before = data("set")
+    next(iter(before))
+    before._agree()
+    position = before.state_dict()
+    for name in ("values", "name"):
+        with pytest.raises(StateError, match="it is of another data set"):
+            data(name).load_state_dict(position)
+    copy = data("copy")
+    copy.load_state_dict(position)
+    assert sum(batch.rows for batch in copy) == 900
+
+
+@pytest.mark.parametrize("order", [{"batch_size": 100}, {"order": "deterministic", "global_batch_size": 100}])
+@pytest.mark.parametrize("stored", [pickle, torch], ids=["pickle", "torch"])
+def test_a_position_comes_back_from_a_checkpoint_of_the_user(tmp_path, order, stored):
+    path = parquet.write(tmp_path / "data")
+    data = ParquetDataset(path, seed=3, **order)
+    data.next_epoch()
+    seen = [int(index) for batch in islice(data, 4) for index in batch["index"]]
+    with pytest.raises(StateError, match=r"call commit\(\) first, then state_dict\(\)"):
+        data.state_dict()
+    data._agree()
+    state = data.state_dict()
+    assert (state["version"], state["epoch"], state["rows"]) == (1, 1, len(seen))
+    if stored is pickle:
+        state = pickle.loads(pickle.dumps(state))
+    else:
+        torch.save(state, tmp_path / "state.pt")
+        state = torch.load(tmp_path / "state.pt", weights_only=True)
+    other = ParquetDataset(path, seed=3, **order)
+    # A round that has begun is no obstacle.
+    next(iter(other))
+    other.load_state_dict(state)
+    assert (other.epoch, other.progress().done) == (1, len(seen))
+    seen += [int(index) for batch in other for index in batch["index"]]
+    assert sorted(seen) == list(range(1000))
+
+
+def test_what_is_no_state_of_a_data_set_is_refused(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    state = data.state_dict()
+    for other in [{}, {**state, "version": 2}, {"version": 1}, {**state, "position": 3}, b"", None]:
+        with pytest.raises(ValueError, match=r"pass what state_dict\(\) returned"):
+            data.load_state_dict(other)
+    mixture = Mixture([data])
+    with pytest.raises(ValueError, match="0 positions for 1 data sets"):
+        mixture.load_state_dict({"version": 1, "datasets": []})
+    with pytest.raises(StateError, match="its order has another seed"):
+        ParquetDataset(tmp_path, batch_size=100, seed=5).load_state_dict(state)
+
+
+def test_a_mixture_comes_back(tmp_path):
+    def mixture():
+        sizes = {"a": 300, "b": 200}
+        paths = [parquet.write(tmp_path / name, rows=rows, files=1) for name, rows in sizes.items()]
+        return Mixture([ParquetDataset(path, batch_size=50) for path in paths])
+
+    data = mixture()
+    for _ in islice(data, 4):
+        pass
+    data._agree()
+    other = mixture()
+    other.load_state_dict(data.state_dict())
+    assert sum(batch.rows for batch in other) == 500 - sum(part.progress().done for part in data.datasets)
+
+
+def test_an_epoch_that_is_over_and_is_iterated_again_is_told_once(tmp_path, recwarn):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    for _ in data.epochs(2):
+        assert len(list(data)) == 10
+    list(data)
+    data.next_epoch()
+    assert not recwarn.list and len(list(data)) == 10
+    with pytest.warns(RuntimeWarning, match=r"the epoch is over, so this iteration has no batches: `for epoch in data"):
+        assert list(data) == []
+    recwarn.clear()
+    assert list(data) == [] and not recwarn.list
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_hardly_any_rows(tmp_path, rows):
     data = ParquetDataset(parquet.write(tmp_path, rows=rows, files=1), batch_size=10)
@@ -183,6 +283,14 @@ def test_what_is_wrong_is_named(tmp_path):
         ParquetDataset(path, batch_size=1, columns=["y"])
     with pytest.raises(DataError, match="nowhere"):
         ParquetDataset(tmp_path / "nowhere", batch_size=1)
+    with pytest.raises(DataError, match="names are taken as they are, so give the directory instead of a pattern"):
+        ParquetDataset(tmp_path / "data" / "*.parquet", batch_size=1)
+
+
+def test_reading_before_init_names_what_was_called(tmp_path):
+    program = f"from elasticrun.data import ParquetDataset; iter(ParquetDataset({str(parquet.write(tmp_path))!r}, batch_size=1))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ParquetDataset.__iter__() was called before init(): call elasticrun.init() first" in done.stderr
 
 
 def test_a_file_that_goes_while_it_is_read_is_named(tmp_path):

@@ -198,8 +198,56 @@ def test_the_rates_of_all_workers_are_known(start, tmp_path):
     )
 
 
-def test_another_data_set_on_one_worker_is_told(start, tmp_path):
-    parquet.write(tmp_path / "other", rows=999)
+#: Stores a checkpoint after seven steps and ends, or goes on from one to the end of the epoch.
+WITH_CHECKPOINT = """
+import os, pickle, numpy as np
+import elasticrun as e
+from elasticrun.data import ParquetDataset
+
+e.init()
+data = ParquetDataset("{data}", seed=7, **{order})
+state = e.ObjectState(data=data, seen=np.zeros(1000), steps=0)
+if os.path.exists("{checkpoint}"):
+    with open("{checkpoint}", "rb") as file:
+        stored = pickle.load(file)
+    data.load_state_dict(stored["data"])
+    state.seen, state.steps = stored["seen"], stored["steps"]
+
+@e.elastic.run
+def train(state):
+    print("BEGINS AT", state.data.progress().done)
+    for batch in state.data:
+        seen = np.zeros(1000)
+        np.add.at(seen, batch["index"], 1)
+        state.seen = state.seen + e.allreduce(seen, op=e.Sum, name="seen")
+        state.steps += 1
+        state.commit()
+        if state.steps == 7:
+            if e.rank() == 0:
+                with open("{checkpoint}", "wb") as file:
+                    pickle.dump(dict(data=state.data.state_dict(), seen=state.seen, steps=7), file)
+            return
+    assert (state.seen == 1).all(), np.unique(state.seen, return_counts=True)
+    print("EACH ROW ONCE IN", state.steps, "STEPS")
+
+train(state)
+"""
+
+
+@pytest.mark.parametrize("order", [{"batch_size": 10}, STRIPES])
+def test_a_job_goes_on_from_a_checkpoint_of_the_user_with_fewer_workers(start, tmp_path, order):
+    path = parquet.write(tmp_path / "data")
+    program = WITH_CHECKPOINT.format(data=path, checkpoint=tmp_path / "checkpoint", order=order)
+    assert start.job("-np 3", program).succeed().count("BEGINS AT 0") == 3
+    done = 350 if order is STRIPES else 210
+    text = start.job("-np 2", program).succeed()
+    assert text.count(f"BEGINS AT {done}") == 2
+    assert text.count(f"EACH ROW ONCE IN {20 if order is STRIPES else 47} STEPS") == 2
+
+
+@pytest.mark.parametrize("other", [{"rows": 999}, {"width": 5}])
+def test_another_data_set_on_one_worker_is_told(start, tmp_path, other):
+    parquet.write(tmp_path / "other", **other)
     text = script(tmp_path).replace(f'ParquetDataset("{tmp_path / "data"}"', "ParquetDataset(PATH")
     text = f'import os\nPATH = "{tmp_path}/" + ("other" if os.environ["HOROVOD_RANK"] == "1" else "data")\n' + text
     told = start.job("-np 2", text).fail(1)

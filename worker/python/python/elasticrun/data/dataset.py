@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import _native, lifecycle
 from ..errors import DataError, StateError
-from . import petastorm, selectors
+from . import arguments, checkpoint, petastorm, selectors
 from .batch import Batch
 from .progress import Progress, Rate
 from .transform import TransformedBatch
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from .ngram import NGram
 
 __all__ = ["ParquetDataset"]
-
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-#: Stripes of ``order="deterministic"`` if none are given: ``elasticrun_ledger::STRIPES``.
-_STRIPES = 5040
 
 #: From this number of passes over a row group on, a warning is given.
 _MANY_PASSES = 4
@@ -116,16 +109,16 @@ class ParquetDataset:
         audit: str | PathLike[str] | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        _one_of("order", order, ("local", "deterministic"))
-        _one_of("on_error", on_error, ("raise", "skip"))
-        _one_of("split", split, ("rows", "never"))
+        arguments.one_of("order", order, ("local", "deterministic"))
+        arguments.one_of("on_error", on_error, ("raise", "skip"))
+        arguments.one_of("split", split, ("rows", "never"))
         deterministic = order == "deterministic"
-        rows = _rows_of_a_step(deterministic, batch_size, global_batch_size)
+        rows = arguments.rows_of_a_step(deterministic, batch_size, global_batch_size)
         if deterministic and (weight != 1 or split != "rows"):
             raise ValueError(
                 "weight and split are for order='local': a step of order='deterministic' is shared out evenly"
             )
-        stripes = _number_of_stripes(stripes, lanes)
+        stripes = arguments.number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         addresses = [os.fspath(path) for path in several]
@@ -137,14 +130,14 @@ class ParquetDataset:
             batch_size=rows,
             seed=seed if shuffle else None,
             shuffle_rows=shuffle_rows,
-            memory=_bytes("memory", memory),
+            memory=arguments.number_of_bytes("memory", memory),
             threads=threads,
             skip_errors=on_error == "skip",
             whole_row_groups=split == "never",
             weight=weight,
             audit=audit,
             condition=where,
-            cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
+            cache=None if cache is None else (cache, arguments.number_of_bytes("cache_size", cache_size)),
             stripes=stripes if deterministic else None,
             row_groups=selectors.chosen(row_groups, addresses),
             windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
@@ -154,12 +147,15 @@ class ParquetDataset:
         self.batch_size = batch_size
         #: Rows of all workers at each step in ``order="deterministic"``.
         self.global_batch_size = global_batch_size
-        self._memory = _bytes("memory", memory)
+        self._memory = arguments.number_of_bytes("memory", memory)
         self._stripes = stripes
         self._may_warn = deterministic
         #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
         self._is_shard = False
+        #: Whether all batches of this epoch were returned.
+        self._has_ended = False
+        self._may_warn_of_end = True
         self._rate = Rate()
 
     @property
@@ -204,15 +200,23 @@ class ParquetDataset:
             StateError: a new round has begun, and the data set has not entered it because it is not part of the state.
             WorkersFailed: the round is over.
         """
-        self._require_round()
+        self._require_round("__iter__")
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
+        if self._has_ended and self._may_warn_of_end:
+            self._may_warn_of_end = False
+            warnings.warn(
+                "the epoch is over, so this iteration has no batches: `for epoch in data.epochs(n)` goes on to the next one",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         while (batch := self._data.next_batch()) is not None:
             self._rate.count(batch.processed())
             if self._may_warn:
                 self._warn_of_passes()
             yield self._given(batch)
+        self._has_ended = True
 
     @property
     def passes(self) -> float:
@@ -267,8 +271,9 @@ class ParquetDataset:
 
     def next_epoch(self) -> None:
         """Goes to the start of the next epoch, in all workers at the same step. The rest of this epoch is not read."""
-        self._require_round()
+        self._require_round("next_epoch")
         self._data.next_epoch()
+        self._has_ended = False
 
     def progress(self) -> Progress:
         """The progress in the epoch as of the last commit, and its rate."""
@@ -276,14 +281,38 @@ class ParquetDataset:
         rows = self.rows
         return Progress(epoch, rows - left, rows, left_here, steps, self._rate.per_second(), tuple(self._data.pace()))
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position as of the last commit, for your own checkpoints: call it behind ``commit()``. All workers have the same
+        position, so one of them stores it. ``epoch`` and ``rows``, the processed rows of the epoch, are for readers of the file.
+
+        Raises:
+            StateError: rows were processed since the last commit.
+        """
+        position = checkpoint.saved(self)
+        epoch, left, _, _ = self._data.position()
+        return {"version": checkpoint.VERSION, "position": position, "epoch": epoch, "rows": self.rows - left}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from a position of :meth:`state_dict`, with any number of workers. Call it in all workers, before
+        ``elastic.run`` or in a reset callback.
+
+        Raises:
+            StateError: it is of other files, of another seed, or of another order in the middle of an epoch.
+            ValueError: it was not made by :meth:`state_dict`.
+        """
+        self._restore(checkpoint.entry(state, "position", bytes))
+        # The next iteration divides the rows that are left.
+        self._round = None
+
     # Called by the state, in all workers.
 
     def _enter(self) -> None:
         """Enters a round: divides the remaining rows among its workers."""
-        queue = lifecycle.collective_queue("data")
+        queue = lifecycle.collective_queue("ParquetDataset")
         self._data.enter(queue.rank, self._gather(self._data.introduce()))
         self._data.audit_round()
         self._round = _this_round()
+        self._has_ended = False
 
     def _enter_shard(self, shard: int, count: int) -> None:
         """Without a job: this process only reads one of ``count`` shards."""
@@ -308,17 +337,18 @@ class ParquetDataset:
 
     def _restore(self, stored: bytes) -> None:
         self._data.restore(stored)
+        self._has_ended = False
 
     def _gather(self, local: bytes) -> list[bytes]:
-        work = lifecycle.collective_queue("data").allgather_bytes(local, "data")
+        work = lifecycle.collective_queue("ParquetDataset").allgather_bytes(local, "data")
         work.wait()
         return cast("list[bytes]", work.result())
 
-    def _require_round(self) -> None:
+    def _require_round(self, method: str) -> None:
         if self._is_shard:
             return
         if self._round is None:
-            lifecycle.collective_queue("data")
+            lifecycle.collective_queue(f"ParquetDataset.{method}")
             self._enter()
         elif self._round != _this_round():
             raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")
@@ -341,45 +371,3 @@ def _stored_fields(addresses: list[str], codecs: str | None) -> dict[str, petast
 def _this_round() -> tuple[int, int]:
     world = lifecycle.world()
     return world.epoch, world.round
-
-
-def _rows_of_a_step(deterministic: bool, batch_size: int | None, global_batch_size: int | None) -> int:
-    name, other = ("global_batch_size", "batch_size") if deterministic else ("batch_size", "global_batch_size")
-    rows, unused = (global_batch_size, batch_size) if deterministic else (batch_size, global_batch_size)
-    order = "deterministic" if deterministic else "local"
-    whose = "all workers together" if deterministic else "this worker"
-    if rows is None or unused is not None:
-        raise TypeError(f"order={order!r} takes {name}, the rows of {whose} at each step, and no {other}")
-    if not 1 <= rows < 1 << 32:
-        raise ValueError(f"{name}={rows}: must be at least 1")
-    return rows
-
-
-def _number_of_stripes(stripes: int | None, lanes: int | None) -> int:
-    """``stripes``, or ``lanes``, which is its former name."""
-    if stripes is not None and lanes is not None:
-        raise TypeError("stripes and lanes are two names of one option: pass stripes only")
-    given = lanes if stripes is None else stripes
-    number = _STRIPES if given is None else given
-    if not 1 <= number < 1 << 32:
-        raise ValueError(f"stripes={number}: must be from 1 to 2**32 - 1, and not fewer than workers")
-    return number
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        choices = " or ".join(repr(choice) for choice in allowed)
-        raise ValueError(f"{name}={value!r}: must be {choices}")
-
-
-def _bytes(name: str, amount: int | str) -> int:
-    if isinstance(amount, int):
-        number, unit = float(amount), ""
-    else:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", amount)
-        if match is None or match[2].upper() not in _UNITS:
-            raise ValueError(f"{name}={amount!r}: must be a number of bytes, or one with KiB, MiB or GiB")
-        number, unit = float(match[1]), match[2].upper()
-    if number <= 0:
-        raise ValueError(f"{name}={amount!r}: must be more than 0")
-    return int(number * _UNITS[unit])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import checkpoint
 from .batch import Batch
 from .dataset import ParquetDataset
 
@@ -87,6 +88,25 @@ class Mixture:
     def _begin(self) -> None:
         """Restarts the count of batches, in all workers."""
         self._taken = [0] * len(self.datasets)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The positions of all data sets as of the last commit, for your own checkpoints; see
+        :meth:`ParquetDataset.state_dict`.
+        """
+        return {"version": checkpoint.VERSION, "datasets": [data.state_dict() for data in self.datasets]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from the output of :meth:`state_dict`; see :meth:`ParquetDataset.load_state_dict`.
+
+        Raises:
+            ValueError: it has not one position for each data set.
+        """
+        positions = checkpoint.entry(state, "datasets", list)
+        if len(positions) != len(self.datasets):
+            raise ValueError(f"load_state_dict: {len(positions)} positions for {len(self.datasets)} data sets")
+        for data, position in zip(self.datasets, positions, strict=True):
+            data.load_state_dict(position)
+        self._begin()
 
     # Called by the state, in all workers.
 
