@@ -162,20 +162,6 @@ fn storages_that_are_not_known_are_named() {
 }
 
 #[test]
-fn a_pattern_is_told_that_names_are_taken_as_they_are() {
-    let directory = tempfile::tempdir().unwrap();
-    let (path, _) = one_file(directory.path());
-    for pattern in ["*.parquet", "part-[01].parquet", "x?parquet"] {
-        let error = Dataset::open_local([directory.path().join(pattern)]).unwrap_err();
-        assert!(matches!(error.problem(), Problem::Pattern), "{error}");
-    }
-    // A name may have such a character.
-    let named = directory.path().join("x*.parquet");
-    fs::rename(path, &named).unwrap();
-    Dataset::open_local([&named]).unwrap();
-}
-
-#[test]
 fn a_file_that_vanishes_changes_or_shrinks_is_an_error_when_a_group_of_it_opens() {
     let directory = tempfile::tempdir().unwrap();
     let (path, dataset) = one_file(directory.path());

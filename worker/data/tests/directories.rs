@@ -9,7 +9,7 @@ use std::{fs, path::Path, sync::Arc};
 use arrow_array::{Array, Int64Array, StringArray};
 use arrow_schema::DataType;
 use common::{drain, ids, reader, rows, three_files, write};
-use elasticrun_data::{Batch, Comparison, Dataset, Predicate, ReaderOptions, Value};
+use elasticrun_data::{Batch, Comparison, Dataset, Predicate, Problem, ReaderOptions, Value};
 use parquet::file::{metadata::KeyValue, properties::WriterProperties};
 
 /// Six files of ten rows: two days, three kinds.
@@ -229,4 +229,19 @@ fn another_data_set_of_the_same_shape_has_another_identity() {
     assert_eq!(half("set"), half("copy"));
     assert_ne!(half("set"), identity("set"));
     assert_ne!(half("set"), half("other"));
+}
+
+#[test]
+fn a_pattern_is_told_that_names_are_taken_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.parquet");
+    write(&file, &rows(0, 10), 5);
+    for pattern in ["*.parquet", "[xy].parquet", "x?parquet"] {
+        let error = Dataset::open_local([directory.path().join(pattern)]).unwrap_err();
+        assert!(matches!(error.problem(), Problem::Pattern), "{error}");
+    }
+    // A name may have such a character.
+    let named = directory.path().join("x*.parquet");
+    fs::rename(file, &named).unwrap();
+    Dataset::open_local([&named]).unwrap();
 }
