@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Compares the reader of data sets with pyarrow and petastorm: processor time per row, rows per second, memory.
 #
-# Usage: benches/data.sh [--rows N] [--trials N]
+# Usage: benches/data.sh [--rows N] [--trials N] [--baseline BENCH_DATA]
+# BENCH_DATA is the program `bench_data` of another build, which is measured beside that of this one.
 # Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch. Writes the
-# data sets into a temporary directory (1.6 GB). The last line of the output is JSON.
+# data sets into a temporary directory (2.4 GB). The last line of the output is JSON.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

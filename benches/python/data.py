@@ -1,10 +1,13 @@
 """Compares the reader with its peers: processor time per row, rows per second, memory.
 
-Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--petastorm-python PYTHON [--torch-site DIR]]
+Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--baseline BENCH_DATA] [--petastorm-python PYTHON
+[--torch-site DIR]]
 
-Runs BENCH_DATA and the peers in alternation on data sets of four kinds: lists or bytes of 128 float32, snappy or zstd.
-pyarrow writes them with its defaults, except for row groups of 4,096 rows and no dictionary, which such values do not
-need. The last line is one JSON object.
+Runs BENCH_DATA and the peers in alternation on data sets of eight kinds: lists or bytes of 128 float32, or rows of any size
+(lists of 64 to 512 int32, and bytes as of images), snappy or zstd. pyarrow writes them with its defaults, except for row groups
+of 4,096 rows (of images: 512) and no dictionary, which such values do not need. With --baseline, another build of BENCH_DATA
+runs beside this one. The column "read" are the bytes that a program reads from files in an epoch, in proportion to those of the
+column. The last line is one JSON object.
 """
 
 import argparse
@@ -22,10 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WIDTH, GROUP, FILES = 128, 4096, 4
+RAGGED = ("tokens", "images")
 PEERS = Path(__file__).with_name("data_peers.py")
 #: Readers, and the prefixes of their figures.
 PREFIXES = {
     "ours": "",
+    "before": "before_",
     "pyarrow": "pyarrow_numpy_",
     "values": "pyarrow_values_",
     "petastorm": "petastorm_",
@@ -44,6 +49,7 @@ def write_sets(root: Path, rows: int) -> dict[tuple[str, str], Path]:
         columns = {
             "list": pa.ListArray.from_arrays(offsets, pa.array(values.ravel())),
             "binary": pa.array([row.tobytes() for row in values], pa.binary()),
+            **ragged(random, rows // FILES),
         }
         for kind, column in columns.items():
             for codec in ("snappy", "zstd"):
@@ -53,10 +59,30 @@ def write_sets(root: Path, rows: int) -> dict[tuple[str, str], Path]:
                     pa.table({"x": column}),
                     directory / f"part-{number}.parquet",
                     compression=codec,
-                    row_group_size=GROUP,
+                    row_group_size=512 if kind == "images" else GROUP,
                     use_dictionary=False,
                 )
     return sets
+
+
+def ragged(random: np.random.Generator, rows: int) -> dict[str, pa.Array]:
+    """Rows of any size: token numbers, most of them small, and bytes that compression does not shrink."""
+    lengths = random.integers(64, 513, rows // 8)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    tokens = np.minimum(random.zipf(1.2, offsets[-1]), 50_000).astype(np.int32)
+    images = [random.bytes(size) for size in random.integers(2_000, 20_001, rows // 40)]
+    return {"tokens": pa.ListArray.from_arrays(offsets, pa.array(tokens)), "images": pa.array(images, pa.binary())}
+
+
+def column_bytes(directory: Path) -> int:
+    """Bytes of the column in the files."""
+    groups = (
+        metadata.row_group(number)
+        for path in directory.iterdir()
+        for metadata in [pq.read_metadata(path)]
+        for number in range(metadata.num_row_groups)
+    )
+    return sum(group.column(0).total_compressed_size for group in groups)
 
 
 def run(command: list[str]) -> dict | None:
@@ -70,13 +96,16 @@ def run(command: list[str]) -> dict | None:
 
 def readers(args: argparse.Namespace, kind: str, directory: Path) -> dict[str, list[str]]:
     """The command of each reader of a set, ours first."""
+    options = ["--ragged"] if kind in RAGGED else []
     commands = {
-        "ours": [args.bench_data, str(directory)],
+        "ours": [args.bench_data, str(directory), *options],
         "pyarrow": [sys.executable, str(PEERS), "pyarrow", kind, str(directory)],
     }
+    if args.baseline:
+        commands["before"] = [args.baseline, str(directory), *options]
     if kind == "binary":
         commands["values"] = [sys.executable, str(PEERS), "values", kind, str(directory)]
-    if args.petastorm_python:
+    if args.petastorm_python and kind not in RAGGED:
         commands["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
     if args.petastorm_python and args.torch_site and kind == "list":
         os.environ["TORCH_SITE"] = args.torch_site
@@ -86,7 +115,7 @@ def readers(args: argparse.Namespace, kind: str, directory: Path) -> dict[str, l
 
 
 def median(trials: list[dict | None], key: str) -> float | None:
-    values = [trial[key] for trial in trials if trial is not None]
+    values = [trial[key] for trial in trials if trial is not None and key in trial]
     return statistics.median(values) if values else None
 
 
@@ -96,6 +125,7 @@ def main() -> None:
     parser.add_argument("bench_repartition")
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--trials", type=int, default=9)
+    parser.add_argument("--baseline", help="another build of BENCH_DATA")
     parser.add_argument("--petastorm-python")
     parser.add_argument("--torch-site", help="where petastorm's loaders find torch")
     args = parser.parse_args()
@@ -104,7 +134,7 @@ def main() -> None:
         sets = write_sets(Path(root), args.rows)
         # Otherwise the system would write them to the disk during the measurement.
         os.sync()
-        print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}")
+        print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}{'read':>7}")
         trials: dict[tuple[str, str], dict[str, list]] = {key: defaultdict(list) for key in sets}
         # Each round covers all sets, so a slowdown of some seconds affects one trial of each and no median. The first round
         # fills the page cache.
@@ -112,10 +142,11 @@ def main() -> None:
             print(f"round {number} of {args.trials}", file=sys.stderr)
             for (kind, codec), directory in sets.items():
                 for name, command in readers(args, kind, directory).items():
-                    if name in ("ours", "pyarrow", "values") or number < 3:
+                    if name in ("ours", "before", "pyarrow", "values") or number < 3:
                         trials[kind, codec][name].append(run(command))
         for (kind, codec), measured_of in trials.items():
             base = median(measured_of["ours"][1:], "us_per_row")
+            there = column_bytes(sets[kind, codec])
             for name, prefix in PREFIXES.items():
                 measured = measured_of.get(name, [])[1:]
                 us = median(measured, "us_per_row")
@@ -123,10 +154,16 @@ def main() -> None:
                 report[f"{prefix}{kind}{suffix}_us_per_row"] = us and round(us, 3)
                 report[f"{prefix}{kind}{suffix}_rows_per_s"] = round(median(measured, "rows_per_s") or 0) or None
                 report[f"{prefix}{kind}{suffix}_rss_mib"] = median(measured, "rss_mib")
+                read = median(measured, "read_bytes")
+                ratio = None if read is None else round(read / there, 3)
+                if ratio is not None:
+                    report[f"{prefix}{kind}{suffix}_read_ratio"] = ratio
                 if us is None or base is None:
                     continue
                 rows_per_s, rss = median(measured, "rows_per_s"), median(measured, "rss_mib")
-                print(f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}")
+                print(
+                    f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}{ratio or '':>7}"
+                )
     # A million row groups over 10,000 workers, of which one in 200 leaves.
     plan = run([args.bench_repartition, "--groups", "1000000", "--workers", "10000"])
     for key in ("repartition_ms", "moved_rows", "bound_rows"):

@@ -1,8 +1,9 @@
 """Measures reading a data set with other readers: one epoch of the column `x`, as one line of JSON.
 
-Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary DIRECTORY
+Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary|tokens|images DIRECTORY
 
-All produce batches of shape (1024, 128). "pyarrow" reads one row group after the other without a shuffle, by the fastest way
+All produce batches of shape (1024, 128), but for tokens and images, whose rows differ in size: pyarrow gives the offsets and
+the values of 1,024 rows. "pyarrow" reads one row group after the other without a shuffle, by the fastest way
 to NumPy for the type. For bytes, that is a view of its buffers, which needs rows of equal length without nulls. "values" uses
 the Python values of pyarrow for bytes. "petastorm" shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
 BatchedDataLoader, also shuffle 16,384 rows and do not support bytes. torch is found in TORCH_SITE.
@@ -22,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 BATCH, WIDTH, SHUFFLED = 1024, 128, 16_384
+RAGGED = ("tokens", "images")
 
 
 def pyarrow_batches(kind: str, directory: Path):
@@ -39,6 +41,23 @@ def pyarrow_batches(kind: str, directory: Path):
                 rows = values.reshape(-1, WIDTH)
                 for start in range(0, len(rows), BATCH):
                     yield rows[start : start + BATCH].copy()
+
+
+def ragged_batches(directory: Path):
+    """Offsets and values of lists of int32 or of byte strings, each copied as a batch of a training is."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in sorted(directory.iterdir()):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            for chunk in file.read_row_group(group, columns=["x"]).column(0).chunks:
+                is_list = pa.types.is_list(chunk.type)
+                values = chunk.values.to_numpy() if is_list else np.frombuffer(chunk.buffers()[2], np.uint8)
+                offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset :][: len(chunk) + 1]
+                for start in range(0, len(chunk), BATCH):
+                    part = offsets[start : start + BATCH + 1]
+                    yield part - part[0], values[part[0] : part[-1]].copy()
 
 
 def value_batches(directory: Path):
@@ -102,7 +121,7 @@ def peak_mib() -> int:
 def main() -> None:
     peer, kind, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
     batches = {
-        "pyarrow": lambda: pyarrow_batches(kind, directory),
+        "pyarrow": lambda: ragged_batches(directory) if kind in RAGGED else pyarrow_batches(kind, directory),
         "values": lambda: value_batches(directory),
         "petastorm": lambda: petastorm_batches(kind, directory),
         "loader": lambda: torch_batches("loader", directory),
@@ -114,6 +133,9 @@ def main() -> None:
         import torch  # noqa: F401
     wall, before, rows = time.perf_counter(), processor(), 0
     for batch in batches:
+        if kind in RAGGED:
+            rows += len(batch[0]) - 1
+            continue
         assert batch.shape[1] == WIDTH and batch.dtype == np.float32, (batch.shape, batch.dtype)
         rows += len(batch)
     report = {
