@@ -125,6 +125,9 @@ def group(children):
 end = bytes.fromhex("1600 190c 00")
 save("footers", "bad-children", bytes.fromhex("1502 191c") + group(bytes.fromhex("feffffff0f")) + end)
 save("footers", "bad-levels", bytes.fromhex("1502 19fc c801") + group(b"\x02") * 200 + end)
+# The fuzzer found it: an order of a column that is a boolean, and a map of 2^31 elements behind the footer.
+order = bytes.fromhex("1504692c3500003100003bffffffff0021ffffffffff0021ffffffffffffffffff0034")
+save("footers", "bad-order", order)
 
 for name in ("0-none-plain-v2", "2-snappy-dictionary-v2", "7-lz4-plain-v2"):
     save("thrift", f"pages-{name}", chunks[name])

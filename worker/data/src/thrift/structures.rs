@@ -140,6 +140,8 @@ const ROW_GROUP: Structure = &[
     (7, Type::I16),
 ];
 
+const COLUMN_ORDER: Structure = &[(1, Struct(EMPTY)), (2, Struct(EMPTY)), (3, Struct(EMPTY))];
+
 /// A footer: `FileMetaData`.
 pub(crate) const FOOTER: Structure = &[
     (1, Type::I32),
@@ -148,7 +150,7 @@ pub(crate) const FOOTER: Structure = &[
     (4, List(&Struct(ROW_GROUP))),
     (5, List(&Struct(KEY_VALUE))),
     (6, Binary),
-    (7, List(&Struct(&[(1, Struct(EMPTY)), (2, Struct(EMPTY))]))),
+    (7, List(&Struct(COLUMN_ORDER))),
     (8, Struct(EMPTY)),
     (9, Binary),
 ];
@@ -293,5 +295,14 @@ mod tests {
         assert!(!is_sound(&unknown, COLUMN_INDEX));
         // A list of two numbers in a field that no version has.
         assert!(is_sound(&[0x09, 0x7e, 0x25, 1, 2, 0], COLUMN_INDEX));
+    }
+
+    #[test]
+    fn the_order_of_a_column_is_a_structure() {
+        for order in 1..=3_u8 {
+            let orders = |kind: u8| [0x79, 0x1c, order << 4 | kind, 0, 0, 0];
+            assert!(is_sound(&orders(STRUCT), FOOTER), "{order}");
+            assert!(!is_sound(&orders(TRUE), FOOTER), "{order}");
+        }
     }
 }
