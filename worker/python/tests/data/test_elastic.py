@@ -6,6 +6,7 @@ import json
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from support import parquet
@@ -245,13 +246,31 @@ def test_a_job_goes_on_from_a_checkpoint_of_the_user_with_fewer_workers(start, t
     assert text.count(f"EACH ROW ONCE IN {20 if order is STRIPES else 47} STEPS") == 2
 
 
-@pytest.mark.parametrize("other", [{"rows": 999}, {"width": 5}])
-def test_another_data_set_on_one_worker_is_told(start, tmp_path, other):
-    parquet.write(tmp_path / "other", **other)
+@pytest.mark.parametrize("has_other_rows", [True, False])
+def test_another_data_set_on_one_worker_is_told(start, tmp_path, has_other_rows):
+    if has_other_rows:
+        parquet.write(tmp_path / "other", rows=999)
+    else:
+        write_other_values(tmp_path)
     text = script(tmp_path).replace(f'ParquetDataset("{tmp_path / "data"}"', "ParquetDataset(PATH")
     text = f'import os\nPATH = "{tmp_path}/" + ("other" if os.environ["HOROVOD_RANK"] == "1" else "data")\n' + text
     told = start.job("-np 2", text).fail(1)
     assert "another data set" in told or "elsewhere in the data" in told
+
+
+def write_other_values(tmp_path):
+    """A data set whose row groups have the rows and bytes of the other one."""
+    parquet.write(tmp_path / "data")
+    for path in parquet.write(tmp_path / "other").iterdir():
+        before = pq.read_metadata(path)
+        table = pq.read_table(path)
+        negative = pa.FixedSizeListArray.from_arrays(pc.negate(table["x"].combine_chunks().flatten()), 4)
+        pq.write_table(table.set_column(1, "x", negative), path, row_group_size=60)
+        after = pq.read_metadata(path)
+        groups = range(before.num_row_groups)
+        assert [before.row_group(group).total_byte_size for group in groups] == [
+            after.row_group(group).total_byte_size for group in groups
+        ]
 
 
 def test_a_data_set_outside_of_the_state_is_told(start, tmp_path):
