@@ -101,3 +101,25 @@ def test_the_exit_code_is_that_of_the_job(bench: Bench, free: None):
     ended = elasticrun(bench, "--spark", bench.cluster.master, *counts, "sh", "-c", "echo mine >&2; exit 3")
     assert ended.returncode == 1, ended.stderr
     assert "exit code 3" in ended.stderr and "mine" in ended.stderr
+
+
+def test_a_program_by_path_and_modules_beside_the_script_run(bench: Bench, free: None):
+    """Neither the interpreter nor a file of a shared file system is copied. The modules of the script are."""
+    code = bench.folder / "code"
+    for name, text in {
+        "helper.py": "WORD = 'HELPED'",
+        "package/__init__.py": "",
+        "package/part.py": "from helper import WORD",
+        "train.py": "import sys\nfrom package import part\nprint(part.WORD, *sys.argv[1:])\n" + SCRIPT,
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    shared = bench.folder / "rows.txt"
+    shared.write_text("row")
+    (bench.folder / "conf.txt").touch()
+    # A link, as the interpreter of a virtual environment usually is.
+    assert os.path.isfile(sys.executable)
+    command = [sys.executable, str(code / "train.py"), str(shared), "conf.txt"]
+    ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", *command)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(f"HELPED {shared} ./conf.txt") == 2, ended.stdout

@@ -2,8 +2,8 @@
 
 ``python -m elasticrun.spark MASTER NP MIN_NP MAX_NP|- SPARES [OPTIONS of elasticrun run] -- COMMAND...``
 
-Settings of Spark come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. Spark sends the files that
-COMMAND names to the executors.
+Settings of Spark come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. ``shell_command`` decides
+which files Spark copies to the executors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticrunError, JobError, UsageError
@@ -39,6 +41,7 @@ def main(words: list[str]) -> int:
     except Exception as error:  # py4j and Spark raise many types
         report(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
+    folder = tempfile.TemporaryDirectory(prefix="elasticrun-")
     try:
         counts = _counts(context, int(np), int(min_np), None if max_np == "-" else int(max_np))
         warn_of_settings(context, counts, report)
@@ -46,7 +49,8 @@ def main(words: list[str]) -> int:
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
         environment = {**driver_variables(), **settings, **_passed_variables(options)}
-        run_job(context, counts, flags, _command_on_executors(context, command), environment, spares=int(spares))
+        on_executors = _command_on_executors(context, command, Path(folder.name))
+        run_job(context, counts, flags, on_executors, environment, spares=int(spares))
     except JobError as error:
         # The driver has printed the reason.
         return error.exit_code if 0 < error.exit_code < 256 else 1
@@ -57,6 +61,7 @@ def main(words: list[str]) -> int:
         return 130
     finally:
         context.stop()
+        folder.cleanup()
     return 0
 
 
@@ -94,15 +99,37 @@ def _counts(context: SparkContext, np: int, min_np: int, max_np: int | None) -> 
         raise UsageError(str(error), 2) from error
 
 
-def _command_on_executors(context: SparkContext, command: list[str]) -> list[str]:
-    """The command for executors. Spark copies files of this machine to their working directory."""
-    words = []
-    for word in command:
-        if os.path.isfile(word):
-            context.addFile(word)
-            word = f"./{os.path.basename(word)}"
-        words.append(word)
-    return words
+def _command_on_executors(context: SparkContext, command: list[str], scratch: Path) -> list[str]:
+    """The command for executors. Spark copies files and modules of this machine to them.
+
+    Args:
+        context: the context that copies.
+        command: the words of the user.
+        scratch: a directory that exists as long as the context.
+
+    Raises:
+        UsageError: two files have one name. The message has been printed.
+    """
+    from . import shell_command
+    from .job import report
+
+    try:
+        shipment = shell_command.plan(command, shell_command.file_size)
+    except ValueError as error:
+        report(f"--spark: {error}")
+        raise UsageError(str(error), 2) from error
+    for word in shipment.too_large:
+        report(
+            f"{word} is larger than {shell_command.MAX_BYTES >> 20} MiB and is not copied to the executors: put it into a file"
+            " system that they share, and give its absolute path"
+        )
+    for file in shipment.files:
+        context.addFile(file)
+    if modules := shell_command.local_modules(shipment.folder, shipment.imports):
+        archive = scratch / "elasticrun-modules.zip"
+        shell_command.zip_modules(modules, shipment.folder, archive)
+        context.addPyFile(str(archive))
+    return shipment.words
 
 
 if __name__ == "__main__":
