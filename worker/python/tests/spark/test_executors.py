@@ -1,4 +1,4 @@
-"""Executors that cannot serve a slot: the job waits for others and reports the reason. (At its end: `test_shortage`.)"""
+"""Executors that cannot serve a slot: the job ends with the reason as soon as all slots have failed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ import pytest
 from cluster import HOSTS
 from jobs import Bench
 
-#: A job that gets no worker, and waits.
+#: A job that gets no worker. It has more slots than the cluster has cores, so some wait until others have failed. Its elastic
+#: timeout is longer than a test waits.
 PROGRAM = """
     sc = context()
-    elasticrun.spark.run(train, (FOLDER,), num_proc=2, env=MARK, ship_binary={ship})
+    elasticrun.spark.run(
+        train, (FOLDER,), num_proc=2, max_num_proc=8, env=MARK, ship_binary={ship}, elastic_timeout=3600
+    )
 """
+#: The end of such a job.
+ENDED = "ElasticrunError: no slot of Spark can be used: "
 
 
 def test_a_python_without_the_package_is_named(bench: Bench, free: None):
@@ -30,8 +35,8 @@ def test_a_python_without_the_package_is_named(bench: Bench, free: None):
     missing = "the Python of the executors has no elasticrun: install it there, or deliver it by --archives"
     program = bench.program(PROGRAM.format(ship=False), PYSPARK_PYTHON=str(bare), PYSPARK_DRIVER_PYTHON=sys.executable)
     assert missing in program.until("is lost and asked for again")
-    said = program.until("a slot failed last with: ")
-    assert "waiting for 2 slot(s) of Spark: " in said and said.endswith(missing)
+    assert program.until(ENDED).endswith(missing)
+    assert program.fail().count("is lost and asked for again") == 1
 
 
 @pytest.fixture
@@ -56,4 +61,7 @@ def test_a_directory_from_which_nothing_may_be_run_is_named(bench: Bench, noexec
     program = bench.program(PROGRAM.format(ship=True))
     said = program.until("is lost and asked for again")
     assert "cannot be run on" in said
-    assert said.endswith("Permission denied (is its directory mounted noexec?)")
+    why = "Permission denied (is its directory mounted noexec?)"
+    assert said.endswith(why)
+    assert program.until(ENDED).endswith(why)
+    program.fail()

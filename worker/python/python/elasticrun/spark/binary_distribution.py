@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .error_text import UnusableExecutorError
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -29,15 +31,15 @@ class DistributedBinary:
         """The path of the file on this executor.
 
         Raises:
-            RuntimeError: the file has another hash than the one that was sent.
+            UnusableExecutorError: the file has another hash than the one that was sent.
         """
         from pyspark import SparkFiles
 
         path = SparkFiles.get(self.name)
         found = _hash(Path(path))
         if found != self.sha256:
-            raise RuntimeError(
-                f"elasticrun: {self.name} on this executor has the hash {found}, not the one that was sent: not run"
+            raise UnusableExecutorError(
+                f"{self.name} on this executor has the hash {found}, not the one that was sent: not run"
             )
         return str(path)
 

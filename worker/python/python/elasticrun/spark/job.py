@@ -56,7 +56,7 @@ def run_job(
 
     Raises:
         JobError: the job failed.
-        ElasticrunError: Spark's JVM is gone.
+        ElasticrunError: Spark's JVM is gone, or no executor can run the tasks.
     """
     binary = _binary.find()
     distributed = distribute(context, Path(binary), _version()) if ship_binary else None
@@ -70,7 +70,8 @@ def run_job(
         if server is not None:
             server.unlock(bytes.fromhex(endpoint.call_key))
         ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
-        slots = Slots(context, TaskSpec(ports, endpoint.secret, 0, distributed), counts.max_num_proc + spares, report)
+        spec = TaskSpec(ports, endpoint.secret, 0, distributed)
+        slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end)
         listener = Listener(context)
         watchdog = Watchdog(context, driver.end)
         decommission = Decommission(context, listener, slots, driver, report)
@@ -83,6 +84,8 @@ def run_job(
         why = describe_now() if code == _TOO_FEW else None
     if watchdog.gone:
         raise ElasticrunError(f"{watchdog.gone}: the job was ended with it")
+    if slots.unusable:
+        raise ElasticrunError(f"no slot of Spark can be used: {slots.unusable}")
     if code:
         words = driver.stderr_tail or f"the job ended with {code}"
         raise from_exit_code(code, f"{words}\nSpark: {why}" if why else words)

@@ -73,7 +73,7 @@ def run(
         The return values of ``fn``, by rank of the last round.
 
     Raises:
-        ElasticrunError: there is no active ``SparkContext``.
+        ElasticrunError: there is no active ``SparkContext``, or no executor can run the tasks.
         ValueError: the numbers of workers contradict each other, or an option is a source of hosts.
         TypeError: the call cannot be pickled, or ``fn`` is no function.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`. It has the results that came, and

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .error_text import error_text
+from .error_text import SlotFailure, slot_failure
 from .listener import Held
+from .permanent_failures import PermanentFailures
 from .task import Outcome, TaskSpec, serve
 
 if TYPE_CHECKING:
@@ -41,15 +42,29 @@ class Slots:
         spec: specification of each task, except its slot number.
         count: number of slots to request.
         report: prints a line for the user.
+        end: ends the job. It is called once no slot can be used.
+
+    Attributes:
+        unusable: why no slot can be used; None while one may be.
     """
 
-    def __init__(self, context: SparkContext, spec: TaskSpec, count: int, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        spec: TaskSpec,
+        count: int,
+        report: Callable[[str], None],
+        end: Callable[[], object],
+    ) -> None:
         self._context = context
         self._spec = spec
         self._report = report
+        self._end = end
+        self.unusable: str | None = None
         self._ending = threading.Event()
         self._name = secrets.token_hex(4)
         self._failures: dict[int, str] = {}
+        self._permanent = PermanentFailures()
         self._lock = threading.Lock()
         #: Slots that are not requested again.
         self._retired: set[int] = set()
@@ -115,11 +130,17 @@ class Slots:
         return next((slot for slot in range(len(self._threads)) if self.group(slot) == group), None)
 
     def granted(self, held: Iterable[Held]) -> int:
-        """Number of requested slots among those in ``held``, which may contain slots of other jobs."""
+        """Number of requested slots among those in ``held``, which may contain slots of other jobs.
+
+        Slots whose executor could run no task do not count.
+        """
         groups = {slot.group for slot in held}
         with self._lock:
-            wanted = [slot for slot in range(len(self._threads)) if slot not in self._retired]
+            wanted = [slot for slot in self._requested() if slot not in self._permanent]
         return sum(self.group(slot) in groups for slot in wanted)
+
+    def _requested(self) -> list[int]:
+        return [slot for slot in range(len(self._threads)) if slot not in self._retired]
 
     def _cancel(self, slot: int) -> None:
         try:
@@ -134,15 +155,35 @@ class Slots:
             failure = self._run_job(slot)
             if self._ending.is_set() or slot in self._retired:
                 return
-            if failure is not None and self._failures.get(slot) != failure:
-                self._failures[slot] = failure
-                self._report(f"slot {slot} is lost and asked for again: {failure}")
+            if failure is not None:
+                self._report_failure(slot, failure)
+                if self._is_hopeless(slot, failure):
+                    self._end()
+                    return
             if time.monotonic() - began > _STABLE_AFTER:
                 pause = _FIRST_PAUSE
             self._ending.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _run_job(self, slot: int) -> str | None:
+    def _report_failure(self, slot: int, failure: SlotFailure) -> None:
+        with self._lock:
+            # A permanent failure is the same for all slots.
+            known = self._failures.values() if failure.permanent else [self._failures.get(slot)]
+            is_new = failure.text not in known
+            self._failures[slot] = failure.text
+        if is_new:
+            self._report(f"slot {slot} is lost and asked for again: {failure.text}")
+
+    def _is_hopeless(self, slot: int, failure: SlotFailure) -> bool:
+        """Records a failure. Returns whether no slot can be used, and this failure is the first to show it."""
+        with self._lock:
+            self._permanent.add(slot, failure)
+            if self.unusable is not None:
+                return False
+            self.unusable = self._permanent.reason(self._requested())
+            return self.unusable is not None
+
+    def _run_job(self, slot: int) -> SlotFailure | None:
         """Runs the Spark job of a slot once. Returns the reason for the loss of the slot."""
         context = self._context
         task = functools.partial(serve, replace(self._spec, slot=slot))
@@ -150,6 +191,10 @@ class Slots:
             context.setJobGroup(self.group(slot), f"elasticrun: slot {slot}", interruptOnCancel=True)
             outcomes: list[Outcome] = context.parallelize([slot], 1).mapPartitions(task).collect()
         except Exception as error:  # of py4j, Spark or the task
-            return error_text(error)
+            return slot_failure(error)
+        with self._lock:
+            self._permanent.add_served()
         outcome = outcomes[0]
-        return None if outcome.code == 0 else outcome.stderr_tail or f"its service ended with {outcome.code}"
+        if outcome.code == 0:
+            return None
+        return SlotFailure(outcome.stderr_tail or f"its service ended with {outcome.code}")

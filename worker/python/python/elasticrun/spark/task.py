@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .binary_distribution import DistributedBinary
+from .error_text import UnusableExecutorError
 from .executor import Executor
 
 if TYPE_CHECKING:
@@ -52,10 +53,17 @@ class Outcome:
 
 
 def serve(spec: TaskSpec, _rows: Iterable[object]) -> Iterator[Outcome]:
-    """Runs a task service until it ends."""
+    """Runs a task service until it ends.
+
+    Raises:
+        UnusableExecutorError: the program is missing, or cannot be run.
+    """
     from .. import _binary
 
-    program = spec.binary.find() if spec.binary else os.fspath(_binary.find())
+    try:
+        program = spec.binary.find() if spec.binary else os.fspath(_binary.find())
+    except FileNotFoundError as error:
+        raise UnusableExecutorError(f"{socket.gethostname()}: {error}") from error
     # Runs on the main thread, because the service exits with the thread that started it.
     try:
         service = subprocess.Popen(
@@ -67,8 +75,8 @@ def serve(spec: TaskSpec, _rows: Iterable[object]) -> Iterator[Outcome]:
         )
     except OSError as error:
         advice = " (is its directory mounted noexec?)" if isinstance(error, PermissionError) else ""
-        raise RuntimeError(
-            f"elasticrun: {program} cannot be run on {socket.gethostname()}: {error.strerror}{advice}"
+        raise UnusableExecutorError(
+            f"{program} cannot be run on {socket.gethostname()}: {error.strerror}{advice}"
         ) from error
     assert service.stdin is not None and service.stderr is not None, "they are pipes"
     try:
