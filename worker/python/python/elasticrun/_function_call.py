@@ -13,7 +13,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VARIABLE", "Address", "Call", "Failure", "Result", "pickled"]
+__all__ = ["VARIABLE", "Address", "Call", "Failure", "Progress", "Result", "pickled"]
 
 #: The environment variable with the :class:`Address`. Workers do not inherit variables with the prefix ELASTICRUN_.
 VARIABLE = "_ELASTICRUN_CALL"
@@ -79,6 +79,13 @@ class Failure:
     rank: int
     traceback: str
     error: bytes | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A pickled value that the function sent before its end."""
+
+    value: bytes
 
 
 def pickled(value: object, by_value: str | None) -> bytes:

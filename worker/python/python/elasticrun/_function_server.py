@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ._authenticated_rpc import Server
-from ._function_call import VARIABLE, Address, Call
+from ._function_call import VARIABLE, Address, Call, Progress
 from ._function_outcomes import Outcomes
 from .errors import JobError
 
@@ -19,10 +20,14 @@ class FunctionServer:
 
     Use it as a context manager, which adds to a :class:`JobError` what the workers have sent. Workers need the variable of
     :meth:`environment`. Requests wait until :meth:`unlock`.
+
+    ``on_progress`` gets what workers send by :func:`elasticrun._function_worker.progress`. It is called on several threads, may
+    get a value twice, and the worker waits for its end.
     """
 
-    def __init__(self, call: Call, address: str) -> None:
+    def __init__(self, call: Call, address: str, on_progress: Callable[[Any], object] | None = None) -> None:
         self._call = call
+        self._on_progress = on_progress
         self._outcomes = Outcomes()
         self._lock = threading.Lock()
         self._server = Server(address, self._answer)
@@ -56,6 +61,10 @@ class FunctionServer:
         if not request:
             return pickle.dumps(self._call)
         message = pickle.loads(request)
+        if isinstance(message, Progress):
+            if self._on_progress is not None:
+                self._on_progress(pickle.loads(message.value))
+            return b""
         with self._lock:
             self._outcomes.add(message)
         return b""

@@ -10,10 +10,10 @@ import traceback
 from dataclasses import dataclass
 
 from . import _authenticated_rpc, _native, lifecycle
-from ._function_call import VARIABLE, Address, Call, Failure, Result, pickled
+from ._function_call import VARIABLE, Address, Call, Failure, Progress, Result, pickled
 from .errors import Interrupted, Stopped
 
-__all__ = ["main"]
+__all__ = ["main", "progress"]
 
 #: Seconds for which a worker tries to reach the caller: for the function, where a wrong network must show soon, and for its
 #: result, behind which stands a whole training.
@@ -22,10 +22,14 @@ _RESULT_PATIENCE = 600.0
 #: Seconds for the caller to take an exception, which delays the end of the round.
 _FAILURE_TIMEOUT = 5.0
 
+#: The caller of the function that this process calls; None in any other process.
+_caller: _Caller | None = None
+
 
 def main() -> None:
     """Fetches one call, makes it and returns its result."""
-    caller = _Caller(Address.decode(os.environ.pop(VARIABLE)), _native.call_key())
+    global _caller
+    caller = _caller = _Caller(Address.decode(os.environ.pop(VARIABLE)), _native.call_key())
     call: Call = pickle.loads(caller.request(b"", _FETCH_PATIENCE))
     owner = os.getpid()
     try:
@@ -36,6 +40,18 @@ def main() -> None:
         raise
     round, rank, size = _membership()
     caller.request(pickle.dumps(Result(round, rank, size, result)), _RESULT_PATIENCE)
+
+
+def progress(value: object) -> None:
+    """Sends a value to the caller of the function, and waits until the caller has taken it. Tries once.
+
+    Raises:
+        ConnectionError: the caller is out of reach.
+        RuntimeError: this process is no worker of ``elasticrun.run`` or ``elasticrun.spark.run``.
+    """
+    if _caller is None:
+        raise RuntimeError("progress(): this process was not started by elasticrun.run")
+    _caller.request(pickle.dumps(Progress(pickle.dumps(value, protocol=5))), patience=0.0)
 
 
 def _returned(call: Call) -> bytes:

@@ -18,13 +18,14 @@ from elasticrun import (
     _authenticated_rpc,
     _function_outcomes,
     _function_server,
+    _function_worker,
     _local_addresses,
     _options,
     _rpc_dial,
     errors,
     launch,
 )
-from elasticrun._function_call import Call, Failure, Result
+from elasticrun._function_call import Address, Call, Failure, Result
 
 
 def test_results_come_by_rank(start):
@@ -633,6 +634,21 @@ def test_a_result_that_comes_twice_counts_once():
         for value in ("first", "again"):
             server._answer(pickle.dumps(Result(3, 0, 1, pickle.dumps(value))))
         assert server.results_by_rank() == ["again"]
+
+
+def test_what_a_function_sends_before_its_end_reaches_the_caller(monkeypatch):
+    taken = []
+    with _function_server.FunctionServer(Call([], None, b""), "127.0.0.1", taken.append) as server:
+        server.unlock(b"key")
+        caller = _function_worker._Caller(Address(["127.0.0.1"], server._server.port), b"key")
+        monkeypatch.setattr(_function_worker, "_caller", caller)
+        _function_worker.progress({"epoch": 1})
+        assert taken == [{"epoch": 1}]
+    with pytest.raises(ConnectionError):
+        _function_worker.progress({"epoch": 2})
+    monkeypatch.setattr(_function_worker, "_caller", None)
+    with pytest.raises(RuntimeError, match=r"not started by elasticrun.run"):
+        _function_worker.progress(1)
 
 
 def test_a_job_that_brings_nothing_is_an_error():

@@ -56,9 +56,14 @@ class Bench:
         self.folder = folder
         self._programs: list[Job] = []
 
+    @property
+    def mark(self) -> dict[str, str]:
+        """Variables of workers that mark their processes."""
+        return {TAG: self.cluster.tag}
+
     def run(self, context: SparkContext, **settings: Any) -> Running:
         """Starts a job of this process that trains."""
-        settings["env"] = {TAG: self.cluster.tag, **settings.pop("env", {})}
+        settings["env"] = {**self.mark, **settings.pop("env", {})}
         kwargs = {"folder": str(self.folder), **settings.pop("kwargs", {})}
         fn = settings.pop("fn", training.train)
         return Running(lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings))

@@ -11,8 +11,19 @@ import torch.nn.functional as F
 from pyspark.sql import DataFrame, SparkSession
 
 from elasticrun.examples.data import PIXELS, load
+from elasticrun.spark.store import Store
+from elasticrun.spark.torch import TorchEstimator
 
-__all__ = ["accuracy", "cross_entropy", "digits", "share_right", "slow_cross_entropy", "softmax"]
+__all__ = [
+    "FailsInSecondEpoch",
+    "accuracy",
+    "cross_entropy",
+    "digits",
+    "estimator",
+    "share_right",
+    "slow_cross_entropy",
+    "softmax",
+]
 
 
 def digits(session: SparkSession) -> tuple[DataFrame, DataFrame]:
@@ -52,6 +63,39 @@ class slow_cross_entropy:  # Called as a function
         with open(self._file, "a") as file:
             file.write(f"{len(label)}\n")
         return cross_entropy(output, label)
+
+
+class FailsInSecondEpoch:
+    """A loss that raises at the 30th call in a process. An epoch of the digits has 23, in two workers."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        self._calls += 1
+        if self._calls >= 30:
+            raise ArithmeticError("the loss has no value")
+        return cross_entropy(output, label)
+
+
+def estimator(store: str, env: dict[str, str], **keywords: Any) -> TorchEstimator:
+    """An estimator of the digits, with its store and variables of its workers; keywords change it."""
+    model = keywords.pop("model", None) or softmax()
+    optimizer = keywords.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.25)
+    plain = {
+        "model": model,
+        "optimizer": optimizer,
+        "loss": cross_entropy,
+        "feature_cols": ["pixels"],
+        "label_cols": ["label"],
+        "batch_size": 32,
+        "epochs": 6,
+        "num_proc": 2,
+        "random_seed": 1,
+        "store": Store(store),
+        "env": {**env, "OMP_NUM_THREADS": "1"},
+    }
+    return TorchEstimator(**{**plain, **keywords})
 
 
 def share_right(frame: DataFrame, column: str = "label__output") -> float:

@@ -16,9 +16,9 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("there is no torch here: make test-spark brings it", allow_module_level=True)
 
 import torch
-from cluster import TAG, eventually
+from cluster import eventually
 from jobs import Bench
-from networks import accuracy, cross_entropy, digits, share_right, slow_cross_entropy, softmax
+from networks import accuracy, cross_entropy, digits, estimator, share_right, slow_cross_entropy, softmax
 from pyspark import SparkContext
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import VectorAssembler
@@ -26,7 +26,6 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
 
 from elasticrun.errors import WorkerFailedError
-from elasticrun.spark.store import Store
 from elasticrun.spark.torch import TorchEstimator, TorchModel
 from elasticrun.spark.torch.keywords import REFUSED, UNUSED
 
@@ -53,22 +52,7 @@ def make(bench: Bench, stored: Path) -> Any:
     """Makes estimators of the digits; keywords change them."""
 
     def make(**keywords: Any) -> TorchEstimator:
-        model = keywords.pop("model", None) or softmax()
-        optimizer = keywords.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.25)
-        plain = {
-            "model": model,
-            "optimizer": optimizer,
-            "loss": cross_entropy,
-            "feature_cols": ["pixels"],
-            "label_cols": ["label"],
-            "batch_size": 32,
-            "epochs": 6,
-            "num_proc": 2,
-            "random_seed": 1,
-            "store": Store(str(stored)),
-            "env": {TAG: bench.cluster.tag, "OMP_NUM_THREADS": "1"},
-        }
-        return TorchEstimator(**{**plain, **keywords})
+        return estimator(str(stored), bench.mark, **keywords)
 
     return make
 

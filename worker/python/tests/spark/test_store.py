@@ -52,3 +52,23 @@ def test_files_are_written_read_and_deleted_by_spark(bench: Bench, spark: SparkC
     store.delete(session, place)
     store.delete(session, place)
     assert store.read(session, place) is None
+
+
+def test_a_file_that_is_replaced_is_whole_at_each_moment(bench: Bench, spark: SparkContext, tmp_path: Path):
+    session = SparkSession(spark)
+    place = Store(str(tmp_path)).checkpoint("a run")
+    for written in (b"first", b"second"):
+        store.replace(session, place, written)
+        assert store.read(session, place) == written
+    folder = tmp_path / "runs/a run"
+    assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == ["checkpoint.pt"]
+    # The program was killed while it wrote the next one, and then between the two renames.
+    (folder / "checkpoint.pt.new").write_bytes(b"th")
+    assert store.read(session, place) == b"second"
+    store.delete(session, f"{place}.new")
+    for suffix in ("", ".crc"):
+        name = f".checkpoint.pt{suffix}" if suffix else "checkpoint.pt"
+        (folder / name).rename(folder / name.replace(".pt", ".pt.old"))
+    assert store.read(session, place) == b"second"
+    store.replace(session, place, b"third")
+    assert store.read(session, place) == b"third"

@@ -45,6 +45,7 @@ def run(
     verbose: int = 0,
     spark_context: SparkContext | None = None,
     ship_binary: bool = False,
+    _on_progress: Callable[[Any], object] | None = None,
     **settings: object,
 ) -> list[R]:
     """Runs ``fn(*args, **kwargs)`` in workers on Spark executors, and waits until the job has ended.
@@ -107,7 +108,7 @@ def run(
     # The search path of this process does not exist on executors.
     call = call_by_value("pyspark.cloudpickle", fn, args, kwargs or {}, [])
     warn_of_settings(context, counts, report)
-    with FunctionServer(call, "") as server:
+    with FunctionServer(call, "", _on_progress) as server:
         environment = {**driver_variables(), **(env or {}), **server.environment(addresses(context))}
         flags = [*options.flags(given), *options.named(env or {})]
         run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, server)

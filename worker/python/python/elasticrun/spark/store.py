@@ -13,6 +13,8 @@ __all__ = ["Store"]
 
 #: Schemes of Spark's file systems, and their names in the data set reader.
 _READER_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+#: Suffixes of a checkpoint that is being written, and of the one before.
+_NEW, _OLD = ".new", ".old"
 _KNOWN = ("file", "gs", "s3", *_READER_SCHEMES)
 
 
@@ -75,15 +77,41 @@ def for_reader(path: str) -> str:
 
 
 def read(session: SparkSession, path: str) -> bytes | None:
-    """Reads a file with Spark's file systems. Returns None if it does not exist."""
+    """Reads a file with Spark's file systems. Returns None if it does not exist.
+
+    If :func:`replace` was interrupted, this is the previous content.
+    """
+    for name in (path, path + _OLD):
+        system, location = _resolve(session, name)
+        if system.exists(location):
+            stream = system.open(location)
+            try:
+                return bytes(session._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+    return None
+
+
+def replace(session: SparkSession, path: str, content: bytes) -> None:
+    """Writes a file as :func:`write` does. If this process dies meanwhile, :func:`read` returns the previous content.
+
+    Raises:
+        OSError: the file system does not rename the file.
+    """
+    write(session, path + _NEW, content)
     system, location = _resolve(session, path)
-    if not system.exists(location):
-        return None
-    stream = system.open(location)
-    try:
-        return bytes(session._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-    finally:
-        stream.close()
+    old, new = (_resolve(session, path + suffix)[1] for suffix in (_OLD, _NEW))
+    if system.exists(location):
+        # Not all file systems rename to an existing file.
+        system.delete(old, False)
+        _rename(system, location, old)
+    _rename(system, new, location)
+    system.delete(old, False)
+
+
+def _rename(system: Any, source: Any, target: Any) -> None:
+    if not system.rename(source, target):
+        raise OSError(f"cannot rename {source.toString()} to {target.toString()}")
 
 
 def write(session: SparkSession, path: str, content: bytes) -> None:
@@ -95,6 +123,14 @@ def write(session: SparkSession, path: str, content: bytes) -> None:
         stream.write(bytearray(content))
     finally:
         stream.close()
+
+
+def list_times(session: SparkSession, directory: str) -> dict[str, int]:
+    """The names in a directory with their times of modification in milliseconds. Empty if it does not exist."""
+    system, location = _resolve(session, directory)
+    if not system.exists(location):
+        return {}
+    return {status.getPath().getName(): status.getModificationTime() for status in system.listStatus(location)}
 
 
 def delete(session: SparkSession, path: str) -> None:

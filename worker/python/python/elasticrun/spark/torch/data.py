@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,17 +45,17 @@ class Prepared:
 
 def prepare(
     frame: DataFrame,
-    to: store.Store,
+    path: str,
     names: Sequence[str],
     validation: str | float | None,
     seed: int,
     row_group_bytes: int,
 ) -> Prepared:
-    """Writes columns of a data frame. Invalid data is deleted again.
+    """Writes columns of a data frame.
 
     Args:
         frame: the rows. They are evaluated once.
-        to: store of the files.
+        path: directory of the files, as Spark names it. It must not exist.
         names: names of the columns, whose types were checked.
         validation: share of validation rows, or a column that selects them.
         seed: seed of the random selection of a share.
@@ -66,23 +65,18 @@ def prepare(
         ValueError: there are no training rows, or a row lacks a value or has another number of values.
     """
     session = frame.sparkSession
-    path = to.path("data", uuid.uuid4().hex)
     chosen = [columns.written(frame, name) for name in names]
     part = _part(validation, seed).alias(_PART)
-    try:
-        whole = frame.select(*chosen, part).write.partitionBy(_PART)
-        whole.option("parquet.block.size", str(row_group_bytes)).parquet(path)
-        # Without rows there are no files, from which Spark would infer the schema.
-        read = session.read.schema(frame.select(*chosen, part).schema).parquet(path)
-        found = columns.shapes(read, names)
-        trained = read.where(read[_PART] == "train").count() if validation is not None else found.rows
-        if found.rows == 0:
-            raise ValueError("the data frame has no rows: expected at least one")
-        if trained == 0:
-            raise ValueError(f"validation={validation!r}: takes all {found.rows} row(s): expected some to train on")
-    except BaseException:
-        store.delete(session, path)
-        raise
+    whole = frame.select(*chosen, part).write.partitionBy(_PART)
+    whole.option("parquet.block.size", str(row_group_bytes)).parquet(path)
+    # Without rows there are no files, from which Spark would infer the schema.
+    read = session.read.schema(frame.select(*chosen, part).schema).parquet(path)
+    found = columns.shapes(read, names)
+    trained = read.where(read[_PART] == "train").count() if validation is not None else found.rows
+    if found.rows == 0:
+        raise ValueError("the data frame has no rows: expected at least one")
+    if trained == 0:
+        raise ValueError(f"validation={validation!r}: takes all {found.rows} row(s): expected some to train on")
     return Prepared(path, trained < found.rows, found.widths)
 
 

@@ -17,13 +17,16 @@ from ...errors import ElasticrunError
 from .. import store as files
 from ..launch import run
 from ..store import Store
+from .checkpoint import restore
+from .checkpoint_writer import CheckpointWriter
 from .data import prepare
+from .data_lease import DataLease
 from .keywords import given, param, refuse, with_accessors
 from .model import TorchModel
 from .objective import Objective
 from .persistence import Persistent
 from .request import Request
-from .train import Trained, restore, train
+from .train import Trained, train
 
 __all__ = ["TorchEstimator"]
 
@@ -68,11 +71,12 @@ class TorchEstimator(Estimator, Persistent):
         random_seed: seed of torch and of the order of rows.
         train_reader_num_workers: number of threads that read and decode in each worker.
         row_group_bytes: approximate size of a written row group.
-        store: store of temporary data, and of the checkpoint at the end of the run.
+        store: store of temporary data, and of the run's newest checkpoint.
         run_id: name of the run in the store. If the run exists, training starts with its weights.
         num_proc: workers needed to start; see :func:`elasticrun.spark.run` for this and the following arguments.
         min_num_proc: minimum workers; training pauses below it.
         max_num_proc: number of slots to request.
+        checkpoint_every: number of epochs between checkpoints of the run in the store. The last epoch has one in any case.
         steps_per_commit: number of steps between commits. A failure repeats at most these; new workers join at a commit.
         reset_limit: maximum number of rounds after the first.
         cooldown_range: first and maximum cooldown of a slot whose worker failed.
@@ -119,6 +123,7 @@ class TorchEstimator(Estimator, Persistent):
     num_proc = param("num_proc", "workers needed to start", TypeConverters.toInt)
     min_num_proc = param("min_num_proc", "minimum workers; training pauses below it", TypeConverters.toInt)
     max_num_proc = param("max_num_proc", "slots that are asked for", TypeConverters.toInt)
+    checkpoint_every = param("checkpoint_every", "epochs from one checkpoint to the next", TypeConverters.toInt)
     steps_per_commit = param("steps_per_commit", "steps from one commit to the next", TypeConverters.toInt)
     reset_limit = param("reset_limit", "most rounds after the first", TypeConverters.toInt)
     cooldown_range = param("cooldown_range", "of a slot whose worker failed")
@@ -164,6 +169,7 @@ class TorchEstimator(Estimator, Persistent):
         num_proc: int | None = None,
         min_num_proc: int | None = None,
         max_num_proc: int | None = None,
+        checkpoint_every: int | None = None,
         steps_per_commit: int | None = None,
         reset_limit: int | None = None,
         cooldown_range: tuple[float | str, float | str] | None = None,
@@ -183,6 +189,7 @@ class TorchEstimator(Estimator, Persistent):
             scale_lr=True,
             shuffle=True,
             row_group_bytes=8 << 20,
+            checkpoint_every=1,
             steps_per_commit=10,
             ship_binary=False,
             use_gpu=True,
@@ -211,10 +218,10 @@ class TorchEstimator(Estimator, Persistent):
         run_id = self._get("run_id") or f"torch-{time.time_ns()}"
         begun = files.read(session, to.checkpoint(run_id))
         seed = self._get("random_seed")
-        prepared = prepare(
-            frame, to, objective.columns, request.validation(frame), seed or 0, self._get("row_group_bytes")
-        )
-        try:
+        with DataLease(session, to) as data, CheckpointWriter(session, to.checkpoint(run_id)) as checkpoints:
+            prepared = prepare(
+                frame, data.path, objective.columns, request.validation(frame), seed or 0, self._get("row_group_bytes")
+            )
             objective.inputs.check(prepared.widths, "input")
             objective.labels.check(prepared.widths, "label")
             (trained, *_) = run(
@@ -229,12 +236,11 @@ class TorchEstimator(Estimator, Persistent):
                 verbose=self._get("verbose") - 1,
                 spark_context=session.sparkContext,
                 ship_binary=self._get("ship_binary"),
+                _on_progress=checkpoints.offer,
             )
-        finally:
-            files.delete(session, prepared.path)
         if not isinstance(trained, Trained):
             raise ElasticrunError("rank 0 brought no model back")
-        files.write(session, to.checkpoint(run_id), trained.checkpoint)
+        files.replace(session, to.checkpoint(run_id), trained.checkpoint)
         return self._made(pickled, trained, objective, run_id)
 
     def _made(self, pickled: bytes, trained: Trained, objective: Objective, run_id: str) -> TorchModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .checkpoint import EpochSender, restore, saved
 from .objective import Measured, Objective
 
 __all__ = ["TrainSpec", "Trained", "train"]
@@ -31,6 +31,7 @@ class TrainSpec:
         steps: maximum number of steps per epoch, if any.
         validation_steps: maximum number of steps per validation, if any.
         steps_per_commit: number of steps between commits.
+        checkpoint_every: number of epochs between checkpoints.
         scale_rate: whether the learning rate of the optimizer is multiplied by the number of workers.
         data: further arguments of the data sets.
         seed: seed of torch, if any.
@@ -49,6 +50,7 @@ class TrainSpec:
     steps: int | None
     validation_steps: int | None
     steps_per_commit: int
+    checkpoint_every: int
     scale_rate: bool
     data: dict[str, Any]
     seed: int | None
@@ -112,6 +114,8 @@ def train(spec: TrainSpec) -> Trained | None:
         widths=None,
     )
 
+    checkpoints = EpochSender(spec.checkpoint_every, rates)
+
     @hvd.elastic.run
     def loop(state: Any) -> None:
         scale = hvd.size() if spec.scale_rate else 1
@@ -119,14 +123,13 @@ def train(spec: TrainSpec) -> Trained | None:
             group["lr"] = rate * scale
         epochs = _Epochs(spec, objective, state, device)
         while state.epoch < spec.epochs:
+            checkpoints.send(state)
             epochs.finish_one()
 
     loop(state)
     if hvd.rank() != 0:
         return None
-    for group, rate in zip(distributed.param_groups, rates, strict=True):
-        group["lr"] = rate
-    return Trained(state.history, checkpoint(model, distributed), state.widths)
+    return Trained(state.history, saved(model, distributed, rates), state.widths)
 
 
 class _Epochs:
@@ -222,20 +225,6 @@ class _Epochs:
             parts = [f"{name} {entry[name]['loss']:.4f}" for name in ("train", "validation") if name in entry]
             said = f"epoch {entry['epoch'] + 1} of {self._spec.epochs}: loss {', '.join(parts)}, {hvd.size()} workers"
             print(said, flush=True)
-
-
-def checkpoint(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
-    """Weights and optimizer state."""
-    file = io.BytesIO()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
-    return file.getvalue()
-
-
-def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: bytes) -> None:
-    """Restores a checkpoint of :func:`checkpoint`."""
-    found = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-    model.load_state_dict(found["model"])
-    optimizer.load_state_dict(found["optimizer"])
 
 
 def _parts(batch: Any, rows: int, count: int) -> Iterator[dict[str, Any] | None]:
