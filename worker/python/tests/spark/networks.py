@@ -78,7 +78,7 @@ class FailsInSecondEpoch:
         return cross_entropy(output, label)
 
 
-def estimator(store: str, env: dict[str, str], **keywords: Any) -> TorchEstimator:
+def estimator(store: str, env: dict[str, str], /, **keywords: Any) -> TorchEstimator:
     """An estimator of the digits, with its store and variables of its workers; keywords change it."""
     model = keywords.pop("model", None) or softmax()
     optimizer = keywords.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.25)

@@ -59,6 +59,7 @@ class TorchEstimator(Estimator, Persistent):
         sample_weight_col: column with weights of rows. With it, losses are called with ``reduction="none"``.
         validation: validation rows for the end of each epoch: a share between 0 and 1, or a column that is true for them.
         batch_size: rows per worker and backward pass.
+        drop_last: whether to leave out the last rows of a worker in an epoch if they fill no batch. Default: they are trained on.
         val_batch_size: rows per worker and validation step. Default: ``batch_size``.
         epochs: number of epochs.
         train_steps_per_epoch: maximum number of steps per epoch.
@@ -106,6 +107,7 @@ class TorchEstimator(Estimator, Persistent):
     sample_weight_col = param("sample_weight_col", "column with weights of rows", TypeConverters.toString)
     validation = param("validation", "share of rows to validate with, or a column that says which")
     batch_size = param("batch_size", "rows of a worker at each backward pass", TypeConverters.toInt)
+    drop_last = param("drop_last", "leaves out rows that fill no batch", TypeConverters.toBoolean)
     val_batch_size = param("val_batch_size", "rows of a worker at each step of validation", TypeConverters.toInt)
     epochs = param("epochs", "how often each row is trained on", TypeConverters.toInt)
     train_steps_per_epoch = param("train_steps_per_epoch", "most steps of an epoch", TypeConverters.toInt)
@@ -152,6 +154,7 @@ class TorchEstimator(Estimator, Persistent):
         sample_weight_col: str | None = None,
         validation: str | float | None = None,
         batch_size: int | None = None,
+        drop_last: bool | None = None,
         val_batch_size: int | None = None,
         epochs: int | None = None,
         train_steps_per_epoch: int | None = None,
@@ -184,6 +187,7 @@ class TorchEstimator(Estimator, Persistent):
         super().__init__()
         self._setDefault(
             batch_size=32,
+            drop_last=False,
             epochs=1,
             backward_passes_per_step=1,
             scale_lr=True,

@@ -132,6 +132,7 @@ class Request:
             train=prepared.train,
             validation=prepared.validation,
             batch_size=self._get("batch_size"),
+            drop_last=self._get("drop_last"),
             validation_batch_size=self._get("val_batch_size") or self._get("batch_size"),
             epochs=self._get("epochs"),
             passes=self._get("backward_passes_per_step"),

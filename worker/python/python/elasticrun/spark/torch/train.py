@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from .checkpoint import EpochSender, restore, saved
 from .objective import Measured, Objective
+from .partial_batches import Rows, batch_norm_of, is_synchronised, parts
 
 __all__ = ["TrainSpec", "Trained", "train"]
 
@@ -25,6 +26,7 @@ class TrainSpec:
         train: path of the training rows.
         validation: path of the validation rows, if any.
         batch_size: rows per worker and backward pass.
+        drop_last: whether a backward pass with fewer rows is left out.
         validation_batch_size: rows per worker and validation step.
         epochs: number of epochs.
         passes: backward passes per step.
@@ -44,6 +46,7 @@ class TrainSpec:
     train: str
     validation: str | None
     batch_size: int
+    drop_last: bool
     validation_batch_size: int
     epochs: int
     passes: int
@@ -99,13 +102,13 @@ def train(spec: TrainSpec) -> Trained | None:
     def opened(path: str, rows: int) -> ParquetDataset:
         return ParquetDataset(path, batch_size=rows, columns=objective.columns, **spec.data)
 
-    parts = {"data": opened(spec.train, spec.batch_size * spec.passes)}
+    datasets = {"data": opened(spec.train, spec.batch_size * spec.passes)}
     if spec.validation is not None:
-        parts["validation"] = opened(spec.validation, spec.validation_batch_size)
+        datasets["validation"] = opened(spec.validation, spec.validation_batch_size)
     state = hvd.elastic.TorchState(
         model,
         distributed,
-        **parts,
+        **datasets,
         epoch=0,
         trained=None,
         steps=0,
@@ -140,6 +143,7 @@ class _Epochs:
         self._objective = objective
         self._state = state
         self._device = device
+        self._is_synchronised = is_synchronised(state.model)
         #: Sums of this worker since the last commit.
         self._sums = torch.zeros(objective.counts, dtype=torch.float64, device=device)
 
@@ -197,16 +201,28 @@ class _Epochs:
         state, rows = self._state, self._spec.batch_size
         state.optimizer.zero_grad()
         # All workers make the same number of backward passes, even without rows.
-        for part in _parts(batch, rows, self._spec.passes):
+        for part in parts(batch, rows, self._spec.passes, self._spec.drop_last):
+            count = len(next(iter(part.values()))) if part else 0
+            known = self._rows(count)
             if part:
-                measured = self._objective.measure(state.model, part, self._device)
+                with batch_norm_of(state.model, known):
+                    measured = self._objective.measure(state.model, part, self._device)
                 self._record(measured)
-                share: Any = measured.loss * (len(next(iter(part.values()))) / rows)
+                share: Any = measured.loss * (count / rows)
                 share.backward()
             else:
                 nothing: Any = sum(parameter.sum() for parameter in state.model.parameters() if parameter.requires_grad)
                 (nothing * 0).backward()
         state.optimizer.step()
+
+    def _rows(self, count: int) -> Rows:
+        """The rows of a backward pass, for which this worker has ``count``."""
+        import elasticrun.torch as hvd
+
+        if not self._is_synchronised:
+            return Rows(count, count, count > 0)
+        total, workers = hvd.allreduce(torch.tensor([count, min(count, 1)]), op=hvd.Sum, name="rows").tolist()
+        return Rows(count, total, workers == hvd.size())
 
     def _validate(self, batch: Any) -> None:
         if batch.rows:
@@ -222,17 +238,9 @@ class _Epochs:
         import elasticrun.torch as hvd
 
         if self._spec.verbose and hvd.rank() == 0:
-            parts = [f"{name} {entry[name]['loss']:.4f}" for name in ("train", "validation") if name in entry]
-            said = f"epoch {entry['epoch'] + 1} of {self._spec.epochs}: loss {', '.join(parts)}, {hvd.size()} workers"
+            means = [f"{name} {entry[name]['loss']:.4f}" for name in ("train", "validation") if name in entry]
+            said = f"epoch {entry['epoch'] + 1} of {self._spec.epochs}: loss {', '.join(means)}, {hvd.size()} workers"
             print(said, flush=True)
-
-
-def _parts(batch: Any, rows: int, count: int) -> Iterator[dict[str, Any] | None]:
-    """Splits a batch into ``count`` parts of ``rows`` rows. A part without rows is None."""
-    columns = dict(batch) if batch.rows else {}
-    for start in range(0, rows * count, rows):
-        here = start < batch.rows
-        yield {name: column[start : start + rows] for name, column in columns.items()} if here else None
 
 
 def _device(use_gpu: bool) -> torch.device:
