@@ -203,6 +203,22 @@ def test_what_is_wrong_is_said(session: SparkSession, make: Any, keywords: Any, 
         make(**keywords).fit(frame)
 
 
+def test_rows_with_nan_are_counted(session: SparkSession, make: Any):
+    nan = float("nan")
+    frame = session.createDataFrame(
+        [([1.0, nan], 1, nan), ([nan, nan], 0, 1.0), ([1.0, 1.0], 1, 2.0)] * 4,
+        "pixels array<float>, label int, weight double",
+    )
+    net = torch.nn.Linear(2, 2)
+    estimator = make(
+        model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), sample_weight_col="weight", epochs=1
+    )
+    with pytest.warns(UserWarning, match="NaN") as warned:
+        estimator.fit(frame)
+    found = [str(warning.message).split(",")[0] for warning in warned if "NaN" in str(warning.message)]
+    assert found == ["column 'pixels' has NaN in 8 row(s)", "column 'weight' has NaN in 4 row(s)"]
+
+
 def test_what_is_wrong_with_a_model_is_quoted(session: SparkSession, make: Any):
     train, _ = digits(session)
     with pytest.raises(WorkerFailedError, match="mat1 and mat2 shapes cannot be multiplied"):

@@ -59,7 +59,7 @@ def written(frame: DataFrame, name: str) -> Column:
 
 
 def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
-    """Counts the rows, and the values in a row of each column.
+    """Counts the rows, the values in a row of each column, and rows with NaN.
 
     Args:
         frame: the frame as written.
@@ -78,11 +78,15 @@ def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
             column.isNull() | f.exists(column, lambda value: value.isNull()) if name in arrays else column.isNull()
         )
         wanted.append(f.sum(missing.cast("long")).alias(f"missing{place}"))
+        if _is_floating(frame.schema[name].dataType):
+            is_nan = f.exists(column, lambda value: f.isnan(value)) if name in arrays else f.isnan(column)
+            wanted.append(f.sum(is_nan.cast("long")).alias(f"nan{place}"))
         if name in arrays:
             wanted += [f.min(f.size(column)).alias(f"least{place}"), f.max(f.size(column)).alias(f"most{place}")]
     found = frame.agg(*wanted).first()
     assert found is not None, "an aggregate has one row"
     widths: dict[str, int | None] = dict.fromkeys(names)
+    nans: dict[str, int] = {}
     for place, name in enumerate(names):
         if found[f"missing{place}"]:
             raise ValueError(
@@ -95,15 +99,24 @@ def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
                     f"column {name!r} has from {least} to {most} values in a row: expected as many in each"
                 )
             widths[name] = most
-    return Shapes(found["rows"], widths)
+        if _is_floating(frame.schema[name].dataType) and found[f"nan{place}"]:
+            nans[name] = found[f"nan{place}"]
+    return Shapes(found["rows"], widths, nans)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Number of rows of a data frame, and of values in a row of each column; None for a column of single values."""
+    """Shapes of the columns of a data frame.
+
+    Attributes:
+        rows: number of rows.
+        widths: number of values in a row of each column; None for single values.
+        nans: number of rows with NaN of each column that has some.
+    """
 
     rows: int
     widths: dict[str, int | None]
+    nans: dict[str, int]
 
 
 def _form(kind: Any) -> str | None:
@@ -126,3 +139,12 @@ def _number(kind: Any) -> str | None:
     if isinstance(kind, DecimalType):
         return "decimal"
     return "plain" if isinstance(kind, (NumericType, BooleanType)) else None
+
+
+def _is_floating(kind: Any) -> bool:
+    """Whether values of a type, or of its elements, can be NaN."""
+    from pyspark.sql.types import ArrayType, FractionalType
+
+    inner = kind.elementType if isinstance(kind, ArrayType) else kind
+    # Decimals are written as doubles.
+    return isinstance(inner, FractionalType)

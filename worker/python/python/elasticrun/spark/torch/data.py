@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def prepare(
     seed: int,
     row_group_bytes: int,
 ) -> Prepared:
-    """Writes columns of a data frame.
+    """Writes columns of a data frame. Warns of NaN.
 
     Args:
         frame: the rows. They are evaluated once.
@@ -77,6 +78,11 @@ def prepare(
         raise ValueError("the data frame has no rows: expected at least one")
     if trained == 0:
         raise ValueError(f"validation={validation!r}: takes all {found.rows} row(s): expected some to train on")
+    for name, count in found.nans.items():
+        warnings.warn(
+            f"column {name!r} has NaN in {count} row(s), which make the loss NaN in most models: drop or fill them before fit",
+            stacklevel=2,
+        )
     return Prepared(path, trained < found.rows, found.widths)
 
 
