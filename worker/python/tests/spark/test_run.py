@@ -8,7 +8,7 @@ import signal
 import pytest
 import training
 from cluster import HOSTS, TAG, eventually
-from jobs import Bench
+from jobs import Bench, Running
 from pyspark import SparkContext
 
 import elasticrun.spark
@@ -67,6 +67,22 @@ def test_a_spare_waits_in_a_slot_of_its_own(bench: Bench, spark: SparkContext):
     assert {step.pid for step in after} == {before[0].pid, spare}
     bench.finish()
     assert [end.rank for end in job.results()] == [0, 1]
+
+
+def test_slots_are_in_the_scheduler_pool_of_the_caller(bench: Bench, spark: SparkContext):
+    def run() -> list[training.End]:
+        spark.setLocalProperty("spark.scheduler.pool", "training")
+        ends: list[training.End] = elasticrun.spark.run(
+            training.train, (str(bench.folder),), num_proc=2, env=bench.mark, spark_context=spark
+        )
+        return ends
+
+    job = Running(run)
+    bench.training(2)
+    stages = spark._jsc.sc().statusStore().activeStages()
+    assert [stages.apply(index).schedulingPool() for index in range(stages.size())] == ["training"] * 2
+    bench.finish()
+    assert len(job.results()) == 2
 
 
 def test_a_wrong_number_of_spares_is_named(spark: SparkContext):

@@ -55,12 +55,13 @@ def run(
             result that Spark's cloudpickle can pickle comes back.
         args: its arguments.
         kwargs: its keyword arguments.
-        num_proc: workers needed to start. Default: ``spark.dynamicAllocation.initialExecutors`` with dynamic allocation,
-            else ``min_num_proc``, else ``spark.default.parallelism``.
+        num_proc: workers to start with. After ``elastic_timeout``, ``min_num_proc`` suffices. Default:
+            ``spark.dynamicAllocation.initialExecutors`` with dynamic allocation, else ``min_num_proc``, else
+            ``spark.default.parallelism``.
         min_num_proc: minimum workers; training pauses below it. Default: ``spark.dynamicAllocation.minExecutors``, else
             ``num_proc``.
         max_num_proc: number of slots to request. Default: ``spark.dynamicAllocation.maxExecutors``, else ``num_proc``.
-        reset_limit: maximum number of rounds after the first.
+        reset_limit: maximum number of rounds after the first. Default: no limit.
         cooldown_range: first and maximum cooldown of a slot whose worker failed. Default: 1 to 5 s. A lost executor has none.
         elastic_timeout: maximum wait for ``min_num_proc`` workers, in seconds or as ``10m``.
         start_timeout: maximum time from the start of a worker to its first round.
