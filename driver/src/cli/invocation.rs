@@ -10,7 +10,7 @@ use super::{
     command, completions, drain, horovod, man, plugin, refusal, tree,
 };
 use crate::{
-    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources, Workers},
+    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources, Variable, Workers},
     discovery, dry_run,
 };
 
@@ -57,6 +57,8 @@ pub struct SparkRequest {
     pub master: String,
     /// Numbers of workers. Without a maximum, Spark's configuration sets the maximum.
     pub workers: Workers,
+    /// Names of the variables to pass to workers, whose values are in the environment of this process.
+    pub passed: Vec<String>,
     /// The other options, as given.
     pub options: Vec<String>,
     /// The command of each worker.
@@ -158,6 +160,7 @@ fn run(
         return Ok(Invocation::Spark(Box::new(SparkRequest {
             master: master.clone(),
             workers: settings.workers,
+            passed: passed(settings.launch.env),
             options: without_spark(options),
             command: settings.command,
         })));
@@ -167,6 +170,14 @@ fn run(
         config,
         notes,
     })))
+}
+
+/// The variables that have no explicit value, from any source of the setting `env`.
+fn passed(variables: Vec<Variable>) -> Vec<String> {
+    (variables.into_iter())
+        .filter(|variable| variable.value.is_none())
+        .map(|variable| variable.name)
+        .collect()
 }
 
 /// The options for a driver whose hosts Spark provides.

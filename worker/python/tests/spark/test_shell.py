@@ -30,8 +30,9 @@ print("RANK", e.rank(), "OF", e.size(), "TOTAL", state.total)
 """
 
 
-def elasticrun(bench: Bench, *words: str, settings: str = "") -> subprocess.CompletedProcess[str]:
+def elasticrun(bench: Bench, *words: str, settings: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
+        **variables,
         **bench.cluster.environment(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"{settings} {SUBMIT}",
@@ -123,3 +124,17 @@ def test_a_program_by_path_and_modules_beside_the_script_run(bench: Bench, free:
     ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", *command)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count(f"HELPED {shared} ./conf.txt") == 2, ended.stdout
+
+
+@pytest.mark.parametrize("how", ["flags", "config"])
+def test_variables_named_by_env_reach_the_workers(bench: Bench, free: None, how: str):
+    """The values are those of the shell, which executors do not have. Other variables of the shell stay there."""
+    config = bench.folder / "elasticrun.toml"
+    config.write_text('env = ["MY_NAME", "MY_TEXT=given"]' if how == "config" else "")
+    flags = ["--env", "MY_NAME", "--env=MY_TEXT=given"] if how == "flags" else []
+    options = ["-np", "1", "--config", str(config), *flags]
+    shell = {"MY_NAME": "of the shell", "MY_TEXT": "other", "MY_OWN": "not named"}
+    command = ["sh", "-c", "echo FOUND $MY_NAME, $MY_TEXT, $MY_OWN."]
+    ended = elasticrun(bench, "--spark", bench.cluster.master, *options, *command, **shell)
+    assert ended.returncode == 0, ended.stderr
+    assert "FOUND of the shell, given, ." in ended.stdout

@@ -1,14 +1,13 @@
 """The program that ``elasticrun --spark MASTER`` executes.
 
-``python -m elasticrun.spark MASTER NP MIN_NP MAX_NP|- SPARES [OPTIONS of elasticrun run] -- COMMAND...``
+``python -m elasticrun.spark MASTER NP MIN_NP MAX_NP|- SPARES NAME,... [OPTIONS of elasticrun run] -- COMMAND...``
 
-Settings of Spark come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. ``shell_command`` decides
-which files Spark copies to the executors.
+``NAME,...`` are variables to pass to the workers. Settings of Spark come from its configuration (``SPARK_CONF_DIR``) or
+``PYSPARK_SUBMIT_ARGS``. ``shell_command`` decides which files Spark copies to the executors.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import tempfile
@@ -30,9 +29,9 @@ def main(words: list[str]) -> int:
     from .job import report, run_job
     from .launch import DEFAULTS, driver_variables
 
-    master, np, min_np, max_np, spares = words[:5]
-    end = words.index("--", 5)
-    options, command = words[5:end], words[end + 1 :]
+    master, np, min_np, max_np, spares, passed = words[:6]
+    end = words.index("--", 6)
+    options, command = words[6:end], words[end + 1 :]
     try:
         context = _context(master)
     except ImportError:
@@ -48,7 +47,7 @@ def main(words: list[str]) -> int:
         # Environment variables of settings are passed on. Defaults of the bridge precede the user's options.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
-        environment = {**driver_variables(), **settings, **_passed_variables(options)}
+        environment = {**driver_variables(), **settings, **_variables(passed)}
         on_executors = _command_on_executors(context, command, Path(folder.name))
         run_job(context, counts, flags, on_executors, environment, spares=int(spares))
     except JobError as error:
@@ -65,12 +64,9 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _passed_variables(options: list[str]) -> dict[str, str]:
-    """Variables of this process that the user passes to the workers with ``--env NAME``."""
-    separate = [word for before, word in itertools.pairwise(options) if before == "--env"]
-    joined = [word.removeprefix("--env=") for word in options if word.startswith("--env=")]
-    listed = os.environ.get("ELASTICRUN_ENV", "").split(";")
-    return {name: os.environ[name] for name in (*separate, *joined, *listed) if name in os.environ}
+def _variables(names: str) -> dict[str, str]:
+    """The variables of this process that ``--env NAME``, or a list ``env`` of a configuration file, passes to the workers."""
+    return {name: os.environ[name] for name in names.split(",") if name in os.environ}
 
 
 def _context(master: str) -> SparkContext:
