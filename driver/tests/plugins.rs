@@ -131,6 +131,7 @@ fn a_project_is_refused_by_name() {
     assert!(new(&["a", "--lang", "cobol"]).contains("--lang"));
     assert!(new(&["a", "--lang", "c", "--sdk", "."]).contains("only together with --lang rust"));
     assert!(new(&["a", "--lang", "rust", "--sdk", "."]).contains("--sdk"));
+    assert!(new(&["a", "--lang", "rust"]).contains("add --sdk DIR"));
     assert!(
         !dir.path().join("a").exists(),
         "nothing is left of a refusal"

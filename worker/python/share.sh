@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes what shells and man find below the prefix of an environment, for the wheel: completions and the man page.
+# Writes what is below the prefix of an environment, for the wheel: completions, the man page and the plugin SDK.
 #
 # Usage: worker/python/share.sh PROGRAM    (the program elasticrun, which prints them)
 set -euo pipefail
@@ -14,3 +14,4 @@ generate man/man1/elasticrun.1 man
 generate bash-completion/completions/elasticrun completions bash
 generate zsh/site-functions/_elasticrun completions zsh
 generate fish/vendor_completions.d/elasticrun.fish completions fish
+./plugin_sdk.sh elasticrun.data/data/share/elasticrun/plugin-sdk

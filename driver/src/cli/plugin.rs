@@ -43,7 +43,7 @@ pub struct NewPlugin {
     pub name: String,
     /// The language.
     pub language: Language,
-    /// The directory of the SDK's sources. `None` stands for the published version.
+    /// The directory of the SDK's sources. `None` stands for the installed one.
     pub sdk: Option<PathBuf>,
 }
 
@@ -104,7 +104,7 @@ enum What {
         /// Language: rust, c or python
         #[arg(long, value_name = "LANGUAGE", value_enum, hide_possible_values = true)]
         lang: Language,
-        /// For rust: directory of elasticrun-plugin-sdk [default: the published version]
+        /// For rust: directory of elasticrun-plugin-sdk [default: the one that is installed with elasticrun]
         #[arg(long, value_name = "PATH")]
         sdk: Option<PathBuf>,
     },

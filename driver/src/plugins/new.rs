@@ -1,10 +1,10 @@
 //! `elasticrun plugin new NAME --lang LANGUAGE`: a project that builds, passes `plugin test`, and lists hosts.
 
 use std::{
-    fs,
+    env, fs,
     io::Write,
     os::unix::fs::PermissionsExt,
-    path::{Path, absolute},
+    path::{Path, PathBuf, absolute},
 };
 
 use anyhow::{Context as _, bail};
@@ -55,7 +55,10 @@ pub(super) fn new(new: &NewPlugin, out: &mut impl Write) -> anyhow::Result<u8> {
             new.name
         );
     }
-    let sdk = sdk(new)?;
+    let sdk = match new.language {
+        Language::Rust => sdk(new.sdk.as_deref(), &env::current_exe()?)?,
+        Language::C | Language::Python => String::new(),
+    };
     let files: &[Template] = match new.language {
         Language::Rust => &RUST,
         Language::C => &C,
@@ -91,12 +94,16 @@ fn write(path: &Path, content: &str, is_program: bool) -> anyhow::Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// The dependency on the SDK, in the syntax of Cargo.toml.
-fn sdk(new: &NewPlugin) -> anyhow::Result<String> {
-    let Some(path) = &new.sdk else {
-        return Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION")));
+/// The dependency on the SDK, in the syntax of Cargo.toml: the directory given, else the one that is installed with this program.
+///
+/// It is always a path. The name of the SDK is in no registry, so a bare version could be the package of another author.
+fn sdk(given: Option<&Path>, program: &Path) -> anyhow::Result<String> {
+    let path = match given {
+        Some(path) => absolute(path)?,
+        None => installed_sdk(program).context(
+            "no SDK is installed with this program: add --sdk DIR, the directory discovery-plugins/sdk of elasticrun's sources",
+        )?,
     };
-    let path = absolute(path)?;
     let manifest = fs::read_to_string(path.join("Cargo.toml"))
         .with_context(|| format!("--sdk {}", path.display()))?;
     if !manifest.contains("name = \"elasticrun-plugin-sdk\"") {
@@ -107,4 +114,31 @@ fn sdk(new: &NewPlugin) -> anyhow::Result<String> {
     }
     let path = path.to_str().context("--sdk: the path is not UTF-8")?;
     Ok(format!("{{ path = {} }}", toml::Value::from(path)))
+}
+
+/// The SDK that the Python package has put below the prefix of its environment. The program is in `bin` there.
+fn installed_sdk(program: &Path) -> Option<PathBuf> {
+    let prefix = program.parent()?.parent()?;
+    let path = prefix.join("share/elasticrun/plugin-sdk/sdk");
+    path.join("Cargo.toml").is_file().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_installed_sdk_is_a_path() {
+        let prefix = tempfile::TempDir::new().unwrap();
+        let program = prefix.path().join("bin/elasticrun");
+        let error = sdk(None, &program).unwrap_err().to_string();
+        assert!(error.contains("--sdk DIR"), "{error}");
+        let path = prefix.path().join("share/elasticrun/plugin-sdk/sdk");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("Cargo.toml"), "name = \"elasticrun-plugin-sdk\"").unwrap();
+        let dependency = sdk(None, &program).unwrap();
+        assert_eq!(dependency, format!("{{ path = {path:?} }}"));
+        assert_eq!(dependency, sdk(Some(&path), Path::new("/other")).unwrap());
+        assert!(sdk(Some(prefix.path()), &program).is_err());
+    }
 }
