@@ -61,6 +61,27 @@ def test_a_job_that_is_cancelled_leaves_nothing(bench: Bench, free: None):
     assert "KeyboardInterrupt" in program.fail(-signal.SIGINT)
 
 
+def test_an_end_is_quiet(bench: Bench, free: None):
+    """Neither Spark's log nor Python has anything to say of it: at the end of a job with pending slots, and at Ctrl-C."""
+    program = bench.program("""
+        sc = context()
+        sc.setLogLevel("WARN")
+        for last in (3, None):
+            elasticrun.spark.run(train, (FOLDER, last), num_proc=6, max_num_proc=10, env=MARK)
+            print("ENDED")
+    """)
+    program.until("ENDED")
+    first = len(bench.steps())
+    eventually(lambda: len(bench.steps()) > first, "the second job trains")
+    # As a terminal does: all processes of the program get it.
+    os.killpg(program.process.pid, signal.SIGINT)
+    text = program.fail(-signal.SIGINT)
+    nothing_is_left(bench)
+    assert "Failed to cancel job group" not in text, text
+    assert "is lost and asked for again" not in text, text
+    assert text.count("Traceback (most recent call last)") == 1, text
+
+
 def test_a_program_that_is_killed_leaves_nothing(bench: Bench, free: None):
     program = bench.program(LEAVES_A_CHILD)
     bench.training(4)

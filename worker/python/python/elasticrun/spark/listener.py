@@ -37,9 +37,9 @@ class Held:
 
 
 class _EventSink:
-    """The object that Spark calls. It accepts every event, and queues those of four types."""
+    """The object that Spark calls. It accepts every event, and queues those of five types."""
 
-    _HANDLED = ("onJobStart", "onTaskStart", "onTaskEnd", "onExecutorRemoved")
+    _HANDLED = ("onJobStart", "onJobEnd", "onTaskStart", "onTaskEnd", "onExecutorRemoved")
 
     def __init__(self, events: queue.SimpleQueue[tuple[str, Any] | None]) -> None:
         self._events = events
@@ -70,11 +70,13 @@ class Listener:
         self._sink = _EventSink(self._events)
         self._added: Any = None
         self._lock = threading.Lock()
+        #: Job groups of running jobs, by the job and by its first stage.
+        self._jobs: dict[int, str] = {}
         self._groups: dict[int, str] = {}
         self._held: dict[int, Held] = {}
         #: The last task of each group that has ended, with the time of its end.
         self._ended: dict[str, tuple[Held, float]] = {}
-        self._removed: list[str] = []
+        self._removed: str | None = None
         self._thread = threading.Thread(target=self._read, name="elasticrun-listener", daemon=True)
 
     def start(self) -> None:
@@ -107,7 +109,12 @@ class Listener:
     @property
     def last_removed(self) -> str | None:
         """The executor that was removed last, with the reason."""
-        return self._removed[-1] if self._removed else None
+        return self._removed
+
+    def jobs(self, group: str) -> list[int]:
+        """Ids of the running jobs of a job group."""
+        with self._lock:
+            return [job for job, name in self._jobs.items() if name == group]
 
     def _read(self) -> None:
         while (entry := self._events.get()) is not None:
@@ -119,11 +126,18 @@ class Listener:
                 continue
 
     def onJobStart(self, event: Any) -> None:  # Spark's name
-        """A job started: maps its first stage to its job group."""
+        """A job started: maps the job and its first stage to its job group."""
         properties = event.properties()
         group = properties.getProperty("spark.jobGroup.id") if properties is not None else None
         if group is not None:
+            self._jobs[event.jobId()] = group
             self._groups[event.stageIds().head()] = group
+
+    def onJobEnd(self, event: Any) -> None:
+        """A job ended: no task of its group starts before the next job."""
+        group = self._jobs.pop(event.jobId(), None)
+        if group not in self._jobs.values():
+            self._groups = {stage: name for stage, name in self._groups.items() if name != group}
 
     def onTaskStart(self, event: Any) -> None:
         """A task started: its slot is held."""
@@ -143,5 +157,5 @@ class Listener:
     def onExecutorRemoved(self, event: Any) -> None:
         """An executor was removed, together with its tasks."""
         executor = event.executorId()
-        self._removed.append(f"executor {executor}: {event.reason()}")
+        self._removed = f"executor {executor}: {event.reason()}"
         self._held = {a: held for a, held in self._held.items() if held.executor != executor}

@@ -30,6 +30,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _STABLE_AFTER = 30.0
 #: Seconds between two attempts to cancel the remaining jobs.
 _CANCEL_INTERVAL = 0.1
+#: Seconds after which stop() no longer relies on known jobs.
+_LISTENER_TIMEOUT = 2.0
 #: Seconds after which stop() gives up on jobs that cannot be cancelled.
 _TIMEOUT = 30.0
 
@@ -43,6 +45,7 @@ class Slots:
         count: number of slots to request.
         report: prints a line for the user.
         end: ends the job. It is called once no slot can be used.
+        jobs: returns the ids of the Spark jobs of a group that run, as far as they are known.
 
     Attributes:
         unusable: why no slot can be used; None while one may be.
@@ -55,15 +58,18 @@ class Slots:
         count: int,
         report: Callable[[str], None],
         end: Callable[[], object],
+        jobs: Callable[[str], Iterable[int]],
     ) -> None:
         self._context = context
         self._spec = spec
         self._report = report
         self._end = end
+        self._jobs = jobs
         self.unusable: str | None = None
         self._ending = threading.Event()
         self._name = secrets.token_hex(4)
         self._failures: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self._permanent = PermanentFailures()
         self._lock = threading.Lock()
         #: Slots that are not requested again.
@@ -79,11 +85,11 @@ class Slots:
         """Releases all slots. Returns when none of their jobs is left. Slots that were not granted yet never start."""
         with self._lock:
             self._ending.set()
-        deadline = time.monotonic() + _TIMEOUT
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:
+        began = time.monotonic()
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < began + _TIMEOUT:
             for slot, thread in enumerate(self._threads):
                 if thread.is_alive():
-                    self._cancel(slot)
+                    self._cancel(slot, time.monotonic() > began + _LISTENER_TIMEOUT)
             for thread in self._threads:
                 # The cancellation repeats, because a thread may have submitted a job after the previous one.
                 thread.join(_CANCEL_INTERVAL / len(self._threads))
@@ -142,11 +148,19 @@ class Slots:
     def _requested(self) -> list[int]:
         return [slot for slot in range(len(self._threads)) if slot not in self._retired]
 
-    def _cancel(self, slot: int) -> None:
+    def _cancel(self, slot: int, unknown: bool) -> None:
+        """Cancels the Spark job of a slot.
+
+        Spark warns of a job group whose job has just ended, but not of such a job. So the group is cancelled only if its job may be
+        ``unknown``.
+        """
         try:
-            self._context.cancelJobGroup(self.group(slot))
-        except Exception as error:  # py4j raises many types when its JVM is gone
-            self._failures[slot] = str(error)
+            for job in self._jobs(self.group(slot)):
+                self._context._jsc.sc().cancelJob(job)
+            if unknown:
+                self._context.cancelJobGroup(self.group(slot))
+        except Exception:  # py4j raises many types when its JVM is gone; the watchdog reports that
+            pass
 
     def _hold(self, slot: int) -> None:
         pause = _FIRST_PAUSE
@@ -156,21 +170,26 @@ class Slots:
             if self._ending.is_set() or slot in self._retired:
                 return
             if failure is not None:
-                self._report_failure(slot, failure)
+                self._failures[slot] = failure.text
                 if self._is_hopeless(slot, failure):
+                    self._report_failure(slot, failure)
                     self._end()
                     return
             if time.monotonic() - began > _STABLE_AFTER:
                 pause = _FIRST_PAUSE
-            self._ending.wait(pause)
+            if self._ending.wait(pause):
+                # At Ctrl-C, pyspark cancels all jobs before the program learns of it.
+                return
+            if failure is not None:
+                self._report_failure(slot, failure)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _report_failure(self, slot: int, failure: SlotFailure) -> None:
         with self._lock:
             # A permanent failure is the same for all slots.
-            known = self._failures.values() if failure.permanent else [self._failures.get(slot)]
+            known = self._reported.values() if failure.permanent else [self._reported.get(slot)]
             is_new = failure.text not in known
-            self._failures[slot] = failure.text
+            self._reported[slot] = failure.text
         if is_new:
             self._report(f"slot {slot} is lost and asked for again: {failure.text}")
 

@@ -1,0 +1,43 @@
+"""What the listener keeps of Spark's events; no cluster is needed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from elasticrun.spark.listener import Listener
+
+
+def job_start(job: int, stage: int, group: str | None) -> Any:
+    return SimpleNamespace(
+        jobId=lambda: job,
+        stageIds=lambda: SimpleNamespace(head=lambda: stage),
+        properties=lambda: SimpleNamespace(getProperty=lambda key: group),
+    )
+
+
+def job_end(job: int) -> Any:
+    return SimpleNamespace(jobId=lambda: job)
+
+
+def removed(executor: str) -> Any:
+    return SimpleNamespace(executorId=lambda: executor, reason=lambda: "killed")
+
+
+def test_running_jobs_are_known_by_their_group():
+    listener = Listener(SimpleNamespace())
+    for job, group in ((1, "a"), (2, "b"), (3, None)):
+        listener.onJobStart(job_start(job, 10 + job, group))
+    assert (listener.jobs("a"), listener.jobs("b"), listener.jobs("c")) == ([1], [2], [])
+    listener.onJobEnd(job_end(1))
+    assert listener.jobs("a") == []
+
+
+def test_nothing_grows_with_the_jobs_of_a_slot():
+    listener = Listener(SimpleNamespace())
+    for job in range(100):
+        listener.onJobStart(job_start(job, job, "a"))
+        listener.onJobEnd(job_end(job))
+        listener.onExecutorRemoved(removed(str(job)))
+    assert not listener._jobs and not listener._groups
+    assert listener.last_removed == "executor 99: killed"
