@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from .errors import UsageError
 
 #: Settings that name a source of hosts. ``launcher`` and ``config`` may.
 SOURCES = (
@@ -56,3 +60,25 @@ def named(variables: Iterable[str]) -> list[str]:
     """Options that pass ``variables`` of the driver's environment to workers on other hosts. Variables that only the driver
     reads are left out."""
     return [word for name in variables if not name.startswith("ELASTICRUN_") for word in ("--env", name)]
+
+
+@contextlib.contextmanager
+def keywords(settings: Iterable[str]) -> Iterator[None]:
+    """Refuses a keyword as Python does, if the driver that starts in the block has no such option. Then nothing has started.
+
+    Args:
+        settings: the keywords that the caller has given beside the named ones.
+
+    Raises:
+        TypeError: a keyword is no option. The message has the option with the nearest name, if there is one.
+    """
+    try:
+        yield
+    except UsageError as error:
+        for name in settings:
+            flag = f"--{name.replace('_', '-')}"
+            found = re.search(rf"{re.escape(flag)}: no such option; (?:did you mean --([a-z0-9-]+)\?)?", str(error))
+            if found:
+                near = f": did you mean {found[1].replace('-', '_')}?" if found[1] else ""
+                raise TypeError(f"run() got an unexpected keyword argument {name!r}{near}") from error
+        raise

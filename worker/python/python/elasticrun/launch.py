@@ -81,7 +81,7 @@ def run(
         The return values of ``fn``, by rank of the last round.
 
     Raises:
-        TypeError: the call cannot be pickled, or ``fn`` is no function.
+        TypeError: the call cannot be pickled, ``fn`` is no function, or a keyword is no option of ``elasticrun``.
         ValueError: ``spark`` is given. Use :func:`elasticrun.spark.run`.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`. It has the results that came, and
             the exception of a worker as its cause.
@@ -115,7 +115,7 @@ def run(
     worker = ["--", python, "-c", "from elasticrun._function_worker import main; main()"]
     # If this machine is the only host, listening on loopback suffices and is safer.
     local = _is_local(given, environment)
-    with FunctionServer(call, "127.0.0.1" if local else "") as server:
+    with options.keywords(settings), FunctionServer(call, "127.0.0.1" if local else "") as server:
         variable = server.environment(["127.0.0.1"] if local else addresses())
         _wait(command, worker, {**environment, **variable}, server)
     return server.results_by_rank()

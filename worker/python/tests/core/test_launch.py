@@ -362,7 +362,8 @@ def test_survivors_of_a_failure_bring_their_results(start):
         (errors.WorkerFailedError, {"fn": "fails"}, "KeyError: 'mine'"),
         (errors.WorkerFailedError, {"fn": "returns_a_lock"}, "what returns_a_lock returned cannot be pickled"),
         (errors.UsageError, {"fn": "dies", "np": 0}, "-np"),
-        (errors.UsageError, {"fn": "dies", "no_such_setting": 1}, "no-such-setting"),
+        (TypeError, {"fn": "dies", "no_such_setting": 1}, "unexpected keyword argument 'no_such_setting'"),
+        (TypeError, {"fn": "dies", "elastic_timeot": 1}, "'elastic_timeot': did you mean elastic_timeout?"),
         (
             errors.TooFewWorkersError,
             {"fn": "dies", "np": 2, "min_np": 2, "hosts": "localhost:2", "blacklist": "forever", "elastic_timeout": "300ms"},
@@ -414,8 +415,8 @@ def test_each_exit_code_has_its_error(start, error, how, words):
             ["/bin/sh", "-c", 'DRIVER=$$ exec "$@"', "sh", *command], **more)
         try:
             elasticrun.run(work.{how.pop("fn")}, **{how!r})
-        except elasticrun.errors.JobError as error:
-            print("RAISED", type(error).__name__, error.exit_code, str(error).replace(chr(10), " "))
+        except (elasticrun.errors.JobError, TypeError) as error:
+            print("RAISED", type(error).__name__, getattr(error, "exit_code", None), str(error).replace(chr(10), " "))
     """)
     raised = next(line for line in text.splitlines() if line.startswith("RAISED"))
     assert f"RAISED {error.__name__} " in raised

@@ -73,6 +73,11 @@ def test_hosts_are_not_given(bench: Bench, spark: SparkContext, name: str, value
         bench.run(spark, num_proc=1, **{name: value}).results()
 
 
+def test_an_unknown_keyword_is_refused_as_python_does(bench: Bench, spark: SparkContext):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'spare': did you mean spares?"):
+        bench.run(spark, num_proc=1, spare=1).results()
+
+
 def test_a_function_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkContext):
     lock = threading.Lock()
 

@@ -77,7 +77,7 @@ def run(
     Raises:
         ElasticrunError: there is no active ``SparkContext``, or no executor can run the tasks.
         ValueError: the numbers of workers contradict each other, or an option is a source of hosts.
-        TypeError: the call cannot be pickled, or ``fn`` is no function.
+        TypeError: the call cannot be pickled, ``fn`` is no function, or a keyword is no option of ``elasticrun``.
         JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`. It has the results that came, and
             the exception of a worker as its cause.
         MissingResultsError: the job succeeded, but a worker returned no result.
@@ -109,7 +109,7 @@ def run(
     # The search path of this process does not exist on executors.
     call = call_by_value("pyspark.cloudpickle", fn, args, kwargs or {}, [])
     warn_of_settings(context, counts, report)
-    with FunctionServer(call, "", _on_progress) as server:
+    with options.keywords(settings), FunctionServer(call, "", _on_progress) as server:
         environment = {**driver_variables(), **(env or {}), **server.environment(addresses(context))}
         flags = [*options.flags(given), *options.named(env or {})]
         run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, server)
