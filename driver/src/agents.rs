@@ -80,14 +80,14 @@ impl Agents {
         self.admitted.insert(host, agent);
     }
 
-    /// Refuses a pending connection. Its agent kills its workers and ends.
-    pub(crate) fn refuse(&mut self, host: &HostId, instance: u64) {
+    /// Refuses a pending connection with this command: after `Kill` its agent kills its workers and ends.
+    pub(crate) fn refuse(&mut self, host: &HostId, instance: u64, command: AgentCommand) {
         let Some(agent) = self.pending.remove(&instance) else {
             return;
         };
         agent.writer.send(&ToAgent {
             epoch: self.epoch,
-            command: AgentCommand::Kill,
+            command,
         });
         agent.writer.close();
         match self.admitted.get(host) {

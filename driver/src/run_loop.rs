@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
-use elasticrun_protocol::{AgentReport, FromAgent, control::Setup};
+use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -254,7 +254,13 @@ impl Driver {
                 Command::Admit { host, instance } => {
                     self.agents.admit(host, instance, &self.setup);
                 }
-                Command::Refuse { host, instance } => self.agents.refuse(&host, instance),
+                Command::Refuse { host, instance } => {
+                    self.agents.refuse(&host, instance, AgentCommand::Kill);
+                }
+                Command::RefuseName { host, instance, by } => {
+                    self.agents
+                        .refuse(&host, instance, AgentCommand::NameTaken { by });
+                }
                 Command::Disconnect { host, instance } => self.agents.disconnect(&host, instance),
                 Command::EndLaunch {
                     host,

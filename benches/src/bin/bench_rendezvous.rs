@@ -307,6 +307,7 @@ async fn agent(
     let register = Register {
         task: None,
         keeps_run: None,
+        agent: None,
         probes: false,
         host: HostId::new(format!("host-{number:05}")),
         software: env!("CARGO_PKG_VERSION").into(),

@@ -130,6 +130,8 @@ pub struct AgentConnected {
     pub probes: bool,
     /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
+    /// The random number of the agent's process, if it has one.
+    pub agent: Option<u64>,
 }
 
 /// An action for the shell.
@@ -160,6 +162,15 @@ pub enum Command {
         host: HostId,
         /// The number of the refused connection; the current one of the host, if any, is another.
         instance: u64,
+    },
+    /// Refuses an agent whose name another one has, and closes its connection. It may register again.
+    RefuseName {
+        /// The host that the refused agent registered for.
+        host: HostId,
+        /// The number of the refused connection.
+        instance: u64,
+        /// The address of the host that has the name.
+        by: IpAddr,
     },
     /// Closes the connection of a host's agent.
     Disconnect {
@@ -286,6 +297,15 @@ pub enum Decision {
         member: Option<(Rank, Round)>,
         /// How it ended.
         exit: Exit,
+    },
+    /// A second agent registers with the name of a host whose agent lives. Announced once for each such agent.
+    NameTaken {
+        /// The name.
+        host: HostId,
+        /// The address of the host that has the name.
+        by: IpAddr,
+        /// The address of the host that is refused.
+        refused: IpAddr,
     },
     /// A host failed: its agent was lost or not started, it cannot reach other hosts, or it cannot begin a round.
     HostFailed {

@@ -44,6 +44,10 @@ pub struct AgentUp {
     pub notice: Option<(Time, Notice)>,
     /// The latest notices of the agent, newest last.
     pub said: VecDeque<Notice>,
+    /// The random number of the agent's process, if it has one.
+    pub agent: Option<u64>,
+    /// The other agent that was refused last because of its name.
+    pub refused: Option<u64>,
 }
 
 /// The state of a process.

@@ -154,6 +154,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         keeps: register.keeps_run.as_deref() == Some(run_id),
         probes: register.probes,
         task: register.task,
+        agent: register.agent,
     }
 }
 

@@ -48,6 +48,9 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
                 exit_text(exit)
             )
         }
+        Decision::NameTaken { host, by, refused } => format!(
+            "a second machine, {refused}, registers as host {host}, which is {by}; give each its own name: elasticrun agent --host NAME"
+        ),
         Decision::HostFailed { host, why } => format!("host {host} failed: {why}"),
         Decision::Fruitless { host, others } => {
             let others: Vec<_> = others.iter().map(|other| other.as_str()).collect();

@@ -95,6 +95,10 @@ impl Event {
                     exit_fields(Some(exit)),
                 ],
             ),
+            Decision::NameTaken { host, by, refused } => Self::warn(
+                "host_name_taken",
+                [json!({"host": host, "address": by, "refused_address": refused})],
+            ),
             Decision::HostFailed { host, why } => {
                 Self::warn("host_failed", [json!({"host": host, "reason": why})])
             }
@@ -321,7 +325,7 @@ fn reason_name(reason: Reason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, time::Duration};
+    use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
     use elasticrun_core::{Time, sources::Doubt};
     use elasticrun_plugin_sdk::SlotsFrom;
@@ -378,7 +382,12 @@ mod tests {
                 member,
                 exit: Exit::Signal(9),
             },
-            Decision::WorkerEnded { .. } => Decision::HostFailed { host, why },
+            Decision::WorkerEnded { .. } => Decision::NameTaken {
+                host,
+                by: Ipv4Addr::new(10, 0, 0, 5).into(),
+                refused: Ipv4Addr::new(10, 0, 0, 6).into(),
+            },
+            Decision::NameTaken { .. } => Decision::HostFailed { host, why },
             Decision::HostFailed { .. } => Decision::Fruitless {
                 host,
                 others: vec!["b".into()],

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -141,6 +142,7 @@ impl Reached {
             task: options.task.clone(),
             keeps_run,
             probes: true,
+            agent: Some(process_number()?),
         };
         let candidate = self.candidate;
         let clock = Clock::start();
@@ -166,7 +168,24 @@ impl Reached {
                 setup: *setup,
                 clock,
             }),
+            AgentCommand::NameTaken { by } => Err(Error::NameTaken {
+                host: host.clone(),
+                by,
+            }),
             _ => Err(Error::NoSetup { address: candidate }),
         }
     }
+}
+
+/// The random number of this process. Two machines may have the same name, but not the same number.
+fn process_number() -> Result<u64, Error> {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    if let Some(number) = NUMBER.get() {
+        return Ok(*number);
+    }
+    let random = getrandom::u64().map_err(|error| Error::System {
+        what: "get random bytes",
+        source: std::io::Error::other(error),
+    })?;
+    Ok(*NUMBER.get_or_init(|| random))
 }

@@ -1,6 +1,6 @@
 //! The errors that end an agent.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, net::IpAddr, path::PathBuf, time::Duration};
 
 use elasticrun_protocol::{HostId, auth, frame};
 
@@ -32,6 +32,16 @@ pub enum Error {
     NoSetup {
         /// The address of the driver.
         address: String,
+    },
+    /// Another machine has registered with the name of this host.
+    #[error(
+        "host {host} is {by} already; give each machine its own name: elasticrun agent --host NAME"
+    )]
+    NameTaken {
+        /// The name.
+        host: HostId,
+        /// The address of the machine that has the name.
+        by: IpAddr,
     },
     /// Another agent serves this host.
     #[error(

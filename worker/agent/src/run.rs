@@ -259,6 +259,7 @@ async fn join(
     let deadline = Instant::now() + options.connect_timeout;
     let root = run_dir::root()?;
     run_dir::remove_stale(&root);
+    let mut said = None;
     loop {
         let mut dir = match &run_id {
             Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),
@@ -285,9 +286,16 @@ async fn join(
             )
             .await
         {
-            // The network or a busy driver may cause this. Retry until the deadline.
-            Err(error @ Error::Unreachable { .. }) if Instant::now() < deadline => {
-                tracing::warn!(%error, "trying again");
+            // The network or a busy driver may cause this, or this machine was gone for a moment and its former agent is
+            // not known to be lost. Retry until the deadline.
+            Err(error @ (Error::Unreachable { .. } | Error::NameTaken { .. }))
+                if Instant::now() < deadline =>
+            {
+                let text = error.to_string();
+                if said.as_ref() != Some(&text) {
+                    tracing::warn!("{text}; trying again");
+                    said = Some(text);
+                }
                 sleep(RETRY_INTERVAL).await;
                 continue;
             }

@@ -47,6 +47,10 @@ pub struct Register {
     /// The agent supports [`AgentCommand::Probe`].
     #[serde(default)]
     pub probes: bool,
+    /// A random number of the agent's process. The same process has the same number when it connects anew. Agents that
+    /// have one support [`AgentCommand::NameTaken`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<u64>,
 }
 
 /// An agent as a task of a cluster: one of several tasks on a machine, and one of several attempts at a task.
@@ -82,6 +86,11 @@ pub struct ToAgent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentCommand {
+    /// Refuses an agent that registers itself: another agent has registered with this name and lives.
+    NameTaken {
+        /// The address of the other agent's host.
+        by: IpAddr,
+    },
     /// The first command: all settings that do not change while the job runs.
     Setup(Box<Setup>),
     /// Starts a process on a slot.

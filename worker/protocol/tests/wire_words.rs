@@ -72,6 +72,7 @@ fn a_registration_keeps_its_words() {
         address: None,
         task: None,
         keeps_run: None,
+        agent: None,
         probes: true,
     };
     let wire = json!({

@@ -29,7 +29,8 @@ impl Machine {
             return;
         }
         match message.command {
-            AgentCommand::Setup(_) => {}
+            // Only the first command of a connection is one of these.
+            AgentCommand::Setup(_) | AgentCommand::NameTaken { .. } => {}
             AgentCommand::Heartbeat { acked_count, lease } => {
                 self.beat_answered(now, acked_count, lease, memory, out)
             }

@@ -1,6 +1,7 @@
 //! Admission of agents that connect: which take part, which replace another one, and which are refused.
 //!
 //! - Of several connections of one host the newest is that of its agent (R3, R4).
+//! - Of several agents that register with one name the first takes part as long as it lives.
 //! - Of several attempts of one task the newest takes part ([`Placement`](crate::placement::Placement)).
 //! - An agent that was launched for a host that is no longer known is refused, unless it keeps commits.
 //! - Heartbeats are answered, with the lease, as long as their connection is the current one of the host. An answer is
@@ -10,7 +11,7 @@ use elasticrun_protocol::{AgentCommand, HostId};
 
 use super::{Job, Out, reject};
 use crate::{
-    AgentConnected, Command, Rejected, Time,
+    AgentConnected, Command, Decision, Rejected, Time,
     fleet::{Agent, AgentUp, Live},
     mutant::{Mutant, planted},
     placement::Admission,
@@ -18,7 +19,7 @@ use crate::{
 
 impl Job {
     pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
-        if !self.is_newest(&agent, out) {
+        if !self.is_newest(&agent, out) || self.is_namesake(&agent, out) {
             return;
         }
         let host = agent.host.clone();
@@ -96,6 +97,32 @@ impl Job {
         false
     }
 
+    /// Whether an agent registers with the name of another one that lives. Then it is refused. The newest of two machines
+    /// of one name would replace the other one, which would come back, without end.
+    fn is_namesake(&mut self, agent: &AgentConnected, out: &mut Out) -> bool {
+        let by_name = agent.self_registered && agent.task.is_none();
+        let Some(up) = self.fleet.up_mut(&agent.host).filter(|_| by_name) else {
+            return false;
+        };
+        let (Some(first), Some(second)) = (up.agent, agent.agent) else {
+            return false;
+        };
+        if first == second {
+            return false;
+        }
+        let (host, by) = (agent.host.clone(), up.address);
+        if up.refused.replace(second) != Some(second) {
+            out.push(Command::Announce(Decision::NameTaken {
+                host: host.clone(),
+                by,
+                refused: agent.address,
+            }));
+        }
+        let instance = agent.instance;
+        out.push(Command::RefuseName { host, instance, by });
+        true
+    }
+
     fn refuse(&self, agent: &AgentConnected, out: &mut Out) {
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Refuse { host, instance });
@@ -113,6 +140,8 @@ impl Job {
             free_port: agent.free_port,
             notice: None,
             said: Default::default(),
+            agent: agent.agent,
+            refused: None,
         });
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Admit { host, instance });

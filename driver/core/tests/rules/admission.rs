@@ -1,6 +1,6 @@
 //! Agents that connect: which the driver admits, and which it refuses.
 
-use elasticrun_core::{Event, Rejected};
+use elasticrun_core::{Decision, Event, Rejected};
 use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, control::Task};
 
 use crate::{
@@ -51,6 +51,43 @@ fn a_newer_connection_of_a_host_takes_the_place_of_the_older() {
         [],
         "the new one may come of the same launch"
     );
+}
+
+/// The number of announcements that a name is taken.
+fn announced(harness: &Harness) -> usize {
+    let taken = |note: &&Decision| matches!(note, Decision::NameTaken { .. });
+    harness.notes.iter().filter(taken).count()
+}
+
+#[test]
+fn a_second_machine_of_one_name_is_refused_while_the_first_lives() {
+    let mut harness = of_tasks(1);
+    let id = HostId::new("a");
+    harness.process_connects("a", 7);
+    for _ in 0..3 {
+        harness.process_connects("a", 8);
+    }
+    assert_eq!(harness.admitted, [(id.clone(), 1)]);
+    let refused = [2, 3, 4].map(|instance| (id.clone(), instance));
+    assert_eq!(harness.namesakes, refused);
+    assert_eq!(announced(&harness), 1, "once for each machine");
+    harness.event(Event::AgentLost {
+        host: id.clone(),
+        instance: 1,
+        why: "it hung up".into(),
+    });
+    harness.process_connects("a", 8);
+    assert_eq!(harness.admitted, [(id.clone(), 1), (id, 5)]);
+}
+
+#[test]
+fn an_agent_that_connects_anew_takes_the_place_of_its_own_connection() {
+    let mut harness = of_tasks(1);
+    let id = HostId::new("a");
+    harness.process_connects("a", 7);
+    harness.process_connects("a", 7);
+    assert_eq!(harness.admitted, [(id.clone(), 1), (id, 2)]);
+    assert_eq!((harness.namesakes.len(), announced(&harness)), (0, 0));
 }
 
 #[test]

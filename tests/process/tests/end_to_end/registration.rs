@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use elasticrun_process_tests::Job;
+use elasticrun_process_tests::{Event, Job, Kind};
 
 use crate::agents::{agent, port, wait};
 
@@ -129,4 +129,36 @@ fn a_host_that_shows_fewer_slots_than_were_inferred_is_believed() {
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [2]);
+}
+
+#[test]
+fn of_two_machines_of_one_name_the_second_waits_and_takes_over_when_the_first_is_gone() {
+    let job = Job::new(FLAGS);
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let port = port(&mut job);
+    let other = agent(port, &token, job.tag(), "other");
+    job.wait_training(2, 3);
+    let mut first = agent(port, &token, job.tag(), "one");
+    let four = job.wait_training(4, 3);
+    let second = agent(port, &token, job.tag(), "one");
+    job.wait_said("registers as host one, which is 127.0.0.1");
+    job.wait_training(4, four[0].step + 3);
+    assert!(!job.said().contains("host one failed"), "{}", job.said());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let before: Vec<_> = four.iter().map(|worker| worker.pid).collect();
+    job.wait_for("a worker of the second machine trains", |events| {
+        let new = |e: &&Event| e.kind == Kind::Step && e.host == "one" && !before.contains(&e.pid);
+        events.iter().find(new).map(|_| ())
+    });
+    job.finish();
+    job.wait_said("succeeded");
+    let (code, said) = wait(second);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(said.matches("host one is 127.0.0.1 already").count(), 1);
+    assert_eq!(wait(other).0, 0);
+    job.end().expect(0, &["succeeded"]);
 }

@@ -169,6 +169,7 @@ impl World {
             keeps,
             probes: Self::knows_probes(index),
             task: None,
+            agent: None,
         }));
     }
 

@@ -59,6 +59,7 @@ fn frames() -> Vec<Vec<u8>> {
             address: Some([10, 0, 0, 1].into()),
             task: None,
             keeps_run: Some("run".into()),
+            agent: Some(7),
             probes: true,
         }),
         frame(&report(AgentReport::Noticed {

@@ -85,6 +85,8 @@ pub(crate) struct Harness {
     pub(crate) ended_launches: Vec<(HostId, bool)>,
     /// Connections that the job closed together with their agents.
     pub(crate) refused: Vec<(HostId, u64)>,
+    /// Connections that were refused because of their name.
+    pub(crate) namesakes: Vec<(HostId, u64)>,
 }
 
 impl Harness {
@@ -116,6 +118,7 @@ impl Harness {
             launched: Vec::new(),
             ended_launches: Vec::new(),
             refused: Vec::new(),
+            namesakes: Vec::new(),
         }
     }
 
@@ -433,6 +436,15 @@ impl Harness {
         self.agent_connects(agent);
     }
 
+    /// An agent with this random number connects.
+    pub(crate) fn process_connects(&mut self, name: &str, number: u64) {
+        let agent = AgentConnected {
+            agent: Some(number),
+            ..self.agent(name)
+        };
+        self.agent_connects(agent);
+    }
+
     /// A connection with this number arrives, which is not the newest of its host.
     pub(crate) fn arrives_late(&mut self, name: &str, instance: u64) {
         let agent = AgentConnected {
@@ -462,6 +474,7 @@ impl Harness {
             keeps: false,
             probes: !self.older.contains(name),
             task: None,
+            agent: None,
         }
     }
 }

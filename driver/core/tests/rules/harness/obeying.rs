@@ -27,6 +27,9 @@ impl Harness {
                 Command::Launch { .. } => {}
                 Command::Disconnect { host, instance } => self.disconnected.push((host, instance)),
                 Command::Refuse { host, instance } => self.refused.push((host, instance)),
+                Command::RefuseName { host, instance, .. } => {
+                    self.namesakes.push((host, instance));
+                }
                 Command::EndLaunch {
                     host,
                     unless_connected,
