@@ -6,34 +6,28 @@
 
 mod local;
 mod program;
+mod push;
+mod reach;
 mod ssh;
+mod supervise;
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
-    pin::pin,
-    process::ExitStatus,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_agent::Launch;
 use elasticrun_core::sources::Sources;
 use elasticrun_plugin_sdk::{Host, hosts::HostSpec};
 use elasticrun_protocol::{HostId, auth::Secret};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    process::{Child, Command},
-    sync::{mpsc, watch},
-    time::timeout,
-};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, error_span};
 
-use self::program::Program;
+pub(crate) use self::reach::local_address_toward;
+use self::{
+    program::Program,
+    push::PUSHES_AT_ONCE,
+    supervise::{Plan, supervise},
+};
 use crate::config::{self, launcher_of};
-
-/// Lines of an agent's standard error that are kept to report why it ended.
-const TAIL: usize = 5;
 
 /// How long the agent of an abandoned launch may take to end by itself.
 const ABANDON_GRACE: Duration = Duration::from_secs(3);
@@ -67,6 +61,8 @@ struct Running {
 pub(crate) struct Launcher {
     settings: config::Launch,
     program: Program,
+    /// The turns of pushes.
+    pushes: Arc<Semaphore>,
     secret: Secret,
     run_id: String,
     address: SocketAddr,
@@ -93,6 +89,7 @@ impl Launcher {
         Self {
             settings,
             program: Program::current(),
+            pushes: Arc::new(Semaphore::new(PUSHES_AT_ONCE)),
             secret,
             run_id,
             address,
@@ -196,6 +193,7 @@ impl Launcher {
             port: self.address.port(),
             settings: self.settings.clone(),
             program: self.program.clone(),
+            pushes: self.pushes.clone(),
             host,
         };
         let (host, ended) = (id.clone(), self.ended.clone());
@@ -218,177 +216,14 @@ impl Launcher {
     }
 
     /// Hosts on the route to which the agent finds the driver's address, best first.
-    fn routes(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Vec<String> {
+    fn routes(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Arc<[String]> {
         match launcher {
             // The route to any other host, so that other hosts reach the workers of this one.
             config::Launcher::Local => (listed.iter())
                 .filter(|other| self.launcher_of(other) == config::Launcher::Ssh)
                 .map(|other| other.address.clone())
                 .collect(),
-            _ => vec![host.address.clone()],
+            _ => [host.address.clone()].into(),
         }
     }
-}
-
-/// The input of a launch. Its task resolves names and reads files, since both may block.
-struct Plan {
-    launcher: config::Launcher,
-    host: Host,
-    settings: config::Launch,
-    program: Program,
-    routes: Vec<String>,
-    port: u16,
-}
-
-impl Plan {
-    /// The processes to start, and the driver's address for the agent. Blocks.
-    fn prepare(self) -> std::io::Result<(Start, String)> {
-        let start = match self.launcher {
-            config::Launcher::Ssh => ssh::start(&self.settings, &self.program, &self.host)?,
-            _ => Start {
-                push: None,
-                agent: local::command(&self.program),
-            },
-        };
-        let local = self
-            .routes
-            .iter()
-            .find_map(|host| local_address_on_route(host));
-        let local = local.unwrap_or(Ipv4Addr::LOCALHOST.into());
-        Ok((start, SocketAddr::new(local, self.port).to_string()))
-    }
-}
-
-/// The address of this machine on the route to a host by name.
-fn local_address_on_route(host: &str) -> Option<IpAddr> {
-    use std::net::ToSocketAddrs;
-    let target = (host, 9).to_socket_addrs().ok()?.next()?;
-    local_address_toward(target.ip())
-}
-
-/// The address of this machine on the route to another one. Sends nothing: connecting a datagram socket only picks a route.
-pub(crate) fn local_address_toward(to: IpAddr) -> Option<IpAddr> {
-    let target = SocketAddr::new(to, 9);
-    let any: SocketAddr = if target.is_ipv4() {
-        "0.0.0.0:0".parse().ok()?
-    } else {
-        "[::]:0".parse().ok()?
-    };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(target).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
-/// The processes of a launch.
-pub(crate) struct Start {
-    /// Copies this binary to the host first.
-    push: Option<Push>,
-    /// The agent.
-    agent: Command,
-}
-
-/// A copy of this binary to a host.
-pub(crate) struct Push {
-    /// Receives the binary on its standard input.
-    command: Command,
-}
-
-/// Runs a launch to its end. Returns why it ended.
-async fn supervise(
-    plan: Plan,
-    mut launch: Launch,
-    mut stop: watch::Receiver<Option<Duration>>,
-) -> String {
-    const STOPPED: &str = "its launch was ended";
-    let prepared = tokio::task::spawn_blocking(|| plan.prepare());
-    let start = match unless_stopped(&mut stop, prepared).await {
-        None => return STOPPED.into(),
-        Some(Ok(Ok((start, driver)))) => {
-            launch.driver = vec![driver];
-            start
-        }
-        Some(Ok(Err(error))) => return format!("cannot start its agent: {error}"),
-        Some(Err(error)) => return format!("cannot start its agent: {error}"),
-    };
-    if let Some(push) = start.push {
-        match unless_stopped(&mut stop, ssh::push(push)).await {
-            None => return STOPPED.into(),
-            Some(Ok(())) => {}
-            Some(Err(why)) => return why,
-        }
-    }
-    let mut command = start.agent;
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return format!("cannot start {:?}: {error}", command.as_std().get_program()),
-    };
-    if let Err(error) = send_settings(&mut child, &launch).await {
-        tracing::debug!(host = %launch.host, %error, "the agent did not take its settings");
-    }
-    let mut tail = Vec::new();
-    let followed = unless_stopped(&mut stop, follow(&mut child, &launch.host, &mut tail)).await;
-    match followed {
-        None => {
-            let _ = child.kill().await;
-            STOPPED.into()
-        }
-        Some(Ok(status)) if tail.is_empty() => format!("its agent ended ({status})"),
-        Some(Ok(_)) => tail.join("; "),
-        Some(Err(error)) => format!("its agent cannot be followed: {error}"),
-    }
-}
-
-/// Runs `work` to its end. After a request to stop, `work` has the requested time left; `None` if that was too short.
-async fn unless_stopped<T>(
-    stop: &mut watch::Receiver<Option<Duration>>,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let mut work = pin!(work);
-    let grace = tokio::select! {
-        done = &mut work => return Some(done),
-        grace = stop_requested(stop) => grace,
-    };
-    timeout(grace, work).await.ok()
-}
-
-/// Waits for a request to stop. Returns the time that is left. Cancel-safe.
-async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
-    match stop.wait_for(Option::is_some).await {
-        Ok(grace) => (*grace).unwrap_or_default(),
-        // The launcher requests a stop before it drops the sender, unless the driver ends.
-        Err(_) => Duration::ZERO,
-    }
-}
-
-/// Writes the settings to the agent's standard input, which stays open until the agent ends.
-async fn send_settings(child: &mut Child, launch: &Launch) -> std::io::Result<()> {
-    match &mut child.stdin {
-        Some(stdin) => {
-            stdin.write_all(launch.to_line().as_bytes()).await?;
-            stdin.flush().await
-        }
-        None => Ok(()),
-    }
-}
-
-/// Logs the agent's messages and waits for its end.
-async fn follow(
-    child: &mut Child,
-    host: &HostId,
-    tail: &mut Vec<String>,
-) -> std::io::Result<ExitStatus> {
-    if let Some(stderr) = child.stderr.take() {
-        let mut lines = BufReader::new(stderr).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            tracing::debug!(%host, agent = %line);
-            let line = line.trim().trim_start_matches("elasticrun: ").to_owned();
-            if !line.is_empty() {
-                tail.push(line);
-            }
-            if tail.len() > TAIL {
-                tail.remove(0);
-            }
-        }
-    }
-    child.wait().await
 }

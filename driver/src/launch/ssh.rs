@@ -1,48 +1,53 @@
 //! An agent on another machine, started by the system's ssh with its configuration, known hosts and keys.
 //!
 //! ssh never prompts (`BatchMode`): a job that waits for an invisible password prompt is worse than one that fails. The
-//! remote command holds the path of the binary and nothing else. The job's secret goes by standard input.
+//! remote command holds the path of the binary, with `--push-binary` also its length and hash, and nothing else. The job's
+//! secret goes by standard input.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    io,
-    path::Path,
-    process::Stdio,
-};
+use std::{io, path::Path, process::Stdio, sync::Arc};
 
 use elasticrun_plugin_sdk::Host;
-use tokio::process::Command;
+use tokio::{process::Command, sync::Semaphore};
 
 use super::{
-    Push, Start,
-    program::{self, Program},
+    program::Program,
+    push::{Push, Remote},
+    supervise::Start,
 };
 use crate::config;
 
 /// Timeout of a connection of ssh, in seconds.
 const CONNECT_TIMEOUT: u32 = 15;
 
-/// The launch of an agent on `host`.
+/// Options of a push. ssh ends half a minute after the host has stopped answering, so that it does not keep its turn.
+const WHILE_PUSHING: [&str; 4] = [
+    "-o",
+    "ServerAliveInterval=10",
+    "-o",
+    "ServerAliveCountMax=3",
+];
+
+/// The launch of an agent on `host`. Blocks: it may read the program.
 pub(super) fn start(
     settings: &config::Launch,
     program: &Program,
     host: &Host,
+    pushes: &Arc<Semaphore>,
 ) -> io::Result<Start> {
+    let mut agent = ssh(settings, host, &[]);
     if !settings.push_binary {
-        let mut agent = ssh(settings, host);
         agent.arg(find_and_run(program.path()));
         return Ok(Start { push: None, agent });
     }
-    let remote = pushed_name()?;
-    let mut command = ssh(settings, host);
-    command.arg(receive(&remote));
-    let mut agent = ssh(settings, host);
-    agent.arg(format!("exec \"$HOME/{remote}\" agent"));
-    let push = Some(Push { command });
+    let remote = Remote::new(program.image()?);
+    agent.arg(remote.run());
+    let mut push = ssh(settings, host, &WHILE_PUSHING);
+    push.arg(remote.receive());
+    let push = Some(Push::new(push, pushes.clone()));
     Ok(Start { push, agent })
 }
 
-fn ssh(settings: &config::Launch, host: &Host) -> Command {
+fn ssh(settings: &config::Launch, host: &Host, more: &[&str]) -> Command {
     let mut command = Command::new("ssh");
     // Options of the user come first: ssh takes the first value of an option.
     for option in &settings.ssh.options {
@@ -51,7 +56,8 @@ fn ssh(settings: &config::Launch, host: &Host) -> Command {
     command.args(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]);
     command
         .arg("-o")
-        .arg(format!("ConnectTimeout={CONNECT_TIMEOUT}"));
+        .arg(format!("ConnectTimeout={CONNECT_TIMEOUT}"))
+        .args(more);
     if let Some(port) = host.port.or(settings.ssh.port.map(Into::into)) {
         command.arg("-p").arg(port.to_string());
     }
@@ -88,50 +94,8 @@ fn find_and_run(binary: &Path) -> String {
     )
 }
 
-/// A shell command that saves the binary from standard input, unless it exists. An incomplete copy never has the name.
-fn receive(remote: &str) -> String {
-    format!(
-        "d=\"$HOME/{dir}\"; f=\"$HOME/{remote}\"; if [ -x \"$f\" ]; then cat >/dev/null; else mkdir -p \"$d\" && \
-         t=$(mktemp \"$d/push.XXXXXX\") && cat >\"$t\" && chmod 700 \"$t\" && mv \"$t\" \"$f\"; fi",
-        dir = Path::new(remote)
-            .parent()
-            .unwrap_or(Path::new(""))
-            .display(),
-    )
-}
-
-/// Path of the pushed binary below the remote home. It depends on the content, so that a new build is pushed again.
-fn pushed_name() -> io::Result<String> {
-    let mut hash = DefaultHasher::new();
-    std::fs::read(program::RUNNING)?.hash(&mut hash);
-    Ok(format!(
-        ".cache/elasticrun/bin/elasticrun-{}-{:016x}",
-        env!("CARGO_PKG_VERSION"),
-        hash.finish()
-    ))
-}
-
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Copies this binary to the host.
-pub(super) async fn push(push: Push) -> Result<(), String> {
-    let Push { mut command } = push;
-    let file = std::fs::File::open(program::RUNNING)
-        .map_err(|error| format!("cannot read {}: {error}", program::RUNNING))?;
-    let output = command.stdin(Stdio::from(file)).output().await;
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            Err(format!(
-                "cannot copy the binary there: {}",
-                stderr.trim().lines().last().unwrap_or("ssh failed")
-            ))
-        }
-        Err(error) => Err(format!("cannot run ssh: {error}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The builder of a job under test.
 
 use std::{
+    env,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -9,6 +10,9 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
+
+/// Subdirectory of programs that the driver finds before those of the system.
+const PROGRAMS: &str = "programs";
 
 /// A job to start: its flags, hosts, command and plan.
 #[derive(Debug)]
@@ -117,6 +121,15 @@ impl Job {
         self
     }
 
+    /// The driver runs a shell script with this body in place of ssh. The script has the environment of the driver.
+    #[must_use]
+    pub fn ssh(self, body: &str) -> Self {
+        let directory = self.directory.path().join(PROGRAMS);
+        fs::create_dir_all(&directory).expect("a directory can be made");
+        write_script(&directory.join("ssh"), body);
+        self
+    }
+
     /// Sends standard output to `file` instead of a file of the harness.
     #[must_use]
     pub fn stdout(mut self, file: File) -> Self {
@@ -169,12 +182,16 @@ impl Job {
             None => words.push(binaries::worker().display().to_string()),
         }
         let (name, value) = self.tag.variable();
+        let mut search = path(PROGRAMS).into_os_string();
+        search.push(":");
+        search.push(env::var_os("PATH").unwrap_or_default());
         let child = Command::new(&words[0])
             .args(&words[1..])
             // Workers on hosts that are not local get both variables, too.
             .env("ELASTICRUN_ENV", format!("{name};{DIRECTORY}"))
             .env(name, value)
             .env(DIRECTORY, self.directory.path())
+            .env("PATH", search)
             .stdin(Stdio::null())
             .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
             .stderr(self.stderr.unwrap_or_else(|| create("stderr")))

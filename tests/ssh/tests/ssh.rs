@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use elasticrun_process_tests::{Kind, binaries, monotonic};
+use elasticrun_process_tests::{Kind, monotonic};
 use elasticrun_ssh_tests::Net;
 
 /// Makes a net, or skips the test with the reason.
@@ -297,33 +297,4 @@ fn ssh_another_release_on_a_host_is_told_to_both_sides() {
         "{}",
         ended.stderr
     );
-}
-
-#[test]
-fn ssh_the_binary_is_pushed_once() {
-    let mut net = net!(1, "ssh_the_binary_is_pushed_once");
-    let home = net.directory().join("home");
-    std::fs::create_dir(&home).unwrap();
-    net.serve(0, &format!("SetEnv HOME={}", home.display()));
-    let mut found = Vec::new();
-    for _ in 0..2 {
-        let job = net
-            .job("-np 2 --push-binary")
-            .flag(["-H", "10.77.0.11:2"])
-            .plan(|plan| plan.steps = Some(5));
-        job.run().expect(0, &["succeeded"]);
-        let pushed: Vec<_> = std::fs::read_dir(home.join(".cache/elasticrun/bin"))
-            .unwrap()
-            .flatten()
-            .collect();
-        assert_eq!(pushed.len(), 1, "{pushed:?}");
-        found.push((
-            pushed[0].path(),
-            pushed[0].metadata().unwrap().modified().unwrap(),
-        ));
-    }
-    assert_eq!(found[0], found[1], "the binary is not copied again");
-    let same =
-        std::fs::read(&found[0].0).unwrap() == std::fs::read(binaries::elasticrun()).unwrap();
-    assert!(same, "the pushed file is this binary");
 }

@@ -9,6 +9,7 @@ mod draining;
 mod ending;
 mod failures;
 mod flags;
+mod launches;
 mod membership;
 mod output;
 mod plain;

@@ -1,0 +1,183 @@
+//! One launch, from its preparation to the end of its processes.
+
+use std::{io, net::SocketAddr, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
+
+use elasticrun_agent::Launch;
+use elasticrun_plugin_sdk::Host;
+use elasticrun_protocol::HostId;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, Command},
+    sync::{Semaphore, watch},
+    time::timeout,
+};
+
+use super::{
+    local,
+    program::Program,
+    push::{self, Push},
+    reach, ssh,
+};
+use crate::config;
+
+/// Lines of an agent's standard error that are kept to report why it ended.
+const TAIL: usize = 5;
+
+/// The reason of the end of a launch that was stopped.
+const STOPPED: &str = "its launch was ended";
+
+/// The input of a launch. Its task resolves names and reads files, since both may block.
+pub(super) struct Plan {
+    pub(super) launcher: config::Launcher,
+    pub(super) host: Host,
+    pub(super) settings: config::Launch,
+    pub(super) program: Program,
+    /// The turns of pushes, for all launches.
+    pub(super) pushes: Arc<Semaphore>,
+    pub(super) routes: Arc<[String]>,
+    pub(super) port: u16,
+}
+
+impl Plan {
+    /// The processes to start, and the driver's address for the agent. Blocks.
+    fn prepare(self) -> io::Result<(Start, String)> {
+        let start = match self.launcher {
+            config::Launcher::Ssh => {
+                ssh::start(&self.settings, &self.program, &self.host, &self.pushes)?
+            }
+            _ => Start {
+                push: None,
+                agent: local::command(&self.program),
+            },
+        };
+        let local = self
+            .routes
+            .iter()
+            .find_map(|host| reach::local_address_on_route(host));
+        let local = local.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into());
+        Ok((start, SocketAddr::new(local, self.port).to_string()))
+    }
+}
+
+/// The processes of a launch.
+pub(super) struct Start {
+    /// Copies this program to the host if the agent ends with [`push::NOT_THERE`].
+    pub(super) push: Option<Push>,
+    /// The agent.
+    pub(super) agent: Command,
+}
+
+/// Runs a launch to its end. Returns why it ended.
+pub(super) async fn supervise(
+    plan: Plan,
+    mut launch: Launch,
+    mut stop: watch::Receiver<Option<Duration>>,
+) -> String {
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare());
+    let Start { mut push, agent } = match unless_stopped(&mut stop, prepared).await {
+        None => return STOPPED.into(),
+        Some(Ok(Ok((start, driver)))) => {
+            launch.driver = vec![driver];
+            start
+        }
+        Some(Ok(Err(error))) => return format!("cannot start its agent: {error}"),
+        Some(Err(error)) => return format!("cannot start its agent: {error}"),
+    };
+    let mut agent = agent;
+    loop {
+        let (status, tail) = match run_agent(&mut agent, &launch, &mut stop).await {
+            Ok(ended) => ended,
+            Err(why) => return why,
+        };
+        let not_there = status.code() == Some(push::NOT_THERE);
+        match push.take() {
+            Some(push) if not_there => match unless_stopped(&mut stop, push.run()).await {
+                None => return STOPPED.into(),
+                Some(Ok(())) => {}
+                Some(Err(why)) => return why,
+            },
+            _ if tail.is_empty() => return format!("its agent ended ({status})"),
+            _ => return tail.join("; "),
+        }
+    }
+}
+
+/// Runs the process of the agent to its end. Returns its status and the last lines of its standard error.
+///
+/// # Errors
+/// Why there is no status.
+async fn run_agent(
+    command: &mut Command,
+    launch: &Launch,
+    stop: &mut watch::Receiver<Option<Duration>>,
+) -> Result<(ExitStatus, Vec<String>), String> {
+    let mut child = (command.spawn())
+        .map_err(|error| format!("cannot start {:?}: {error}", command.as_std().get_program()))?;
+    if let Err(error) = send_settings(&mut child, launch).await {
+        tracing::debug!(host = %launch.host, %error, "the agent did not take its settings");
+    }
+    let mut tail = Vec::new();
+    match unless_stopped(stop, follow(&mut child, &launch.host, &mut tail)).await {
+        None => {
+            let _ = child.kill().await;
+            Err(STOPPED.into())
+        }
+        Some(Ok(status)) => Ok((status, tail)),
+        Some(Err(error)) => Err(format!("its agent cannot be followed: {error}")),
+    }
+}
+
+/// Runs `work` to its end. After a request to stop, `work` has the requested time left; `None` if that was too short.
+async fn unless_stopped<T>(
+    stop: &mut watch::Receiver<Option<Duration>>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let grace = tokio::select! {
+        done = &mut work => return Some(done),
+        grace = stop_requested(stop) => grace,
+    };
+    timeout(grace, work).await.ok()
+}
+
+/// Waits for a request to stop. Returns the time that is left. Cancel-safe.
+async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+    match stop.wait_for(Option::is_some).await {
+        Ok(grace) => (*grace).unwrap_or_default(),
+        // The launcher requests a stop before it drops the sender, unless the driver ends.
+        Err(_) => Duration::ZERO,
+    }
+}
+
+/// Writes the settings to the agent's standard input, which stays open until the agent ends.
+async fn send_settings(child: &mut Child, launch: &Launch) -> io::Result<()> {
+    match &mut child.stdin {
+        Some(stdin) => {
+            stdin.write_all(launch.to_line().as_bytes()).await?;
+            stdin.flush().await
+        }
+        None => Ok(()),
+    }
+}
+
+/// Logs the agent's messages and waits for its end.
+async fn follow(
+    child: &mut Child,
+    host: &HostId,
+    tail: &mut Vec<String>,
+) -> io::Result<ExitStatus> {
+    if let Some(stderr) = child.stderr.take() {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            tracing::debug!(%host, agent = %line);
+            let line = line.trim().trim_start_matches("elasticrun: ").to_owned();
+            if !line.is_empty() {
+                tail.push(line);
+            }
+            if tail.len() > TAIL {
+                tail.remove(0);
+            }
+        }
+    }
+    child.wait().await
+}

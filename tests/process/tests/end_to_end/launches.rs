@@ -1,0 +1,56 @@
+//! Launches of many hosts, with a script in place of ssh.
+
+use elasticrun_process_tests::Job;
+
+/// A list for `-H` of so many hosts with one slot each.
+fn hosts(count: usize) -> String {
+    let hosts: Vec<_> = (1..=count).map(|n| format!("127.0.1.{n}:1")).collect();
+    hosts.join(",")
+}
+
+/// The most commands that ran at a time, and how many ran: each has added `+` to this text at its start and `-` at its end.
+fn most_at_once(log: &str) -> (i32, usize) {
+    let (mut running, mut most) = (0, 0);
+    for line in log.lines() {
+        running += if line == "+" { 1 } else { -1 };
+        most = most.max(running);
+    }
+    (most, log.lines().filter(|line| *line == "+").count())
+}
+
+#[test]
+fn at_most_eight_hosts_are_pushed_to_at_once() {
+    // No host has the binary, and every push fails once the test opens the gate.
+    let ssh = r#"cd "$PROCESS_TEST_DIR" || exit 1
+        case "$*" in
+        *mktemp*)
+            echo + >>pushes
+            while [ ! -e gate ]; do sleep 0.05; done
+            echo - >>pushes
+            echo no space left >&2
+            exit 1;;
+        *)
+            echo asked >>asked
+            exit 97;;
+        esac"#;
+    let mut job = Job::new("-np 40 --min-np 1 --launcher ssh --push-binary --blacklist forever")
+        .flag(["-H", &hosts(40)])
+        .ssh(ssh)
+        .start();
+    let lines = |text: String| text.lines().count();
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let (asked, pushes) = (job.path("asked"), job.path("pushes"));
+    job.wait_for("all hosts are asked, and eight pushes begin", |_| {
+        (lines(read(&asked)) == 40 && lines(read(&pushes)) >= 8).then_some(())
+    });
+    job.touch("gate");
+    let ended = job.end();
+    ended.expect(
+        1,
+        &[
+            "all hosts are out for good",
+            "cannot copy the binary there: no space left",
+        ],
+    );
+    assert_eq!(most_at_once(&read(&ended.path("pushes"))), (8, 40));
+}
