@@ -1,5 +1,6 @@
 //! The main loop of the driver. It turns all inputs into events, [`Job`] answers with commands, and the loop executes them.
 //! No other code decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
+//! The same holds for launches that ended. A signal of the user never waits behind other inputs.
 //!
 //! The loop never waits for a peer, a disk or a terminal. Each agent has its tasks ([`crate::control`]), each launch has
 //! one ([`crate::launch`]), and threads write the output of workers ([`crate::console`]).
@@ -10,6 +11,7 @@ use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
 use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
 use tokio::{
     sync::mpsc,
+    task::yield_now,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tracing::{Span, error_span};
@@ -27,7 +29,7 @@ use crate::{
     store,
 };
 
-/// Inputs of agents that the job receives before it plans.
+/// Inputs of agents, or ends of launches, that the job receives before it plans.
 const BATCH: usize = 4096;
 
 /// How long launched processes may take to end after their agents.
@@ -76,34 +78,47 @@ impl Driver {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = self.clock.ticks();
         let never = Instant::now();
-        let mut batch = Vec::new();
+        let (mut batch, mut ended) = (Vec::new(), Vec::new());
         loop {
             let due = self.job.next_deadline();
             let due = due.and_then(|due| self.clock.instant(due));
-            tokio::select! {
-                Some(()) = received(&mut inputs.control, &mut batch) => {
-                    self.on_agents(&mut batch);
-                }
-                Some(event) = inputs.discovery.recv() => self.step(event),
-                Some(ended) = inputs.launches.recv() => self.on_launch_ended(ended),
-                Some(request) = inputs.admin.recv() => {
-                    let event = self.requests.register(request);
-                    self.step(event);
-                }
-                signal = inputs.signals.next() => self.on_signal(signal),
-                _ = heartbeat.tick() => self.on_heartbeat(),
-                _ = ticks.tick() => self.check_clock(),
-                () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
-                    // Messages that have arrived by now are in time.
-                    while batch.len() < BATCH && let Ok(input) = inputs.control.try_recv() {
-                        batch.push(input);
+            let others = async {
+                tokio::select! {
+                    Some(()) = received(&mut inputs.control, &mut batch) => {
+                        self.on_agents(&mut batch);
                     }
-                    self.on_agents(&mut batch);
-                    self.tick();
+                    Some(event) = inputs.discovery.recv() => self.step(event),
+                    1.. = inputs.launches.recv_many(&mut ended, BATCH) => {
+                        self.on_launches_ended(&mut ended);
+                    }
+                    Some(request) = inputs.admin.recv() => {
+                        let event = self.requests.register(request);
+                        self.step(event);
+                    }
+                    _ = heartbeat.tick() => self.on_heartbeat(),
+                    _ = ticks.tick() => self.check_clock(),
+                    () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
+                        // Messages that have arrived by now are in time.
+                        take_arrived(&mut inputs.control, &mut batch);
+                        self.on_agents(&mut batch);
+                        self.tick();
+                    }
+                    () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
+                        return true;
+                    }
                 }
-                () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
-                    break;
+                false
+            };
+            let gives_up = tokio::select! {
+                biased;
+                signal = inputs.signals.next() => {
+                    self.on_signal(signal);
+                    false
                 }
+                gives_up = others => gives_up,
+            };
+            if gives_up {
+                break;
             }
             if self.exits_by.is_some() && self.launcher.is_idle() {
                 break;
@@ -210,14 +225,19 @@ impl Driver {
         }
     }
 
-    fn on_launch_ended(&mut self, ended: launch::Ended) {
-        // The end of an abandoned launch says nothing about the host.
-        if self.launcher.ended(&ended) {
-            self.step(Event::LaunchFailed {
-                host: ended.host,
-                why: ended.why,
-            });
+    /// Receives the ends of launches, and plans once.
+    fn on_launches_ended(&mut self, launches: &mut Vec<launch::Ended>) {
+        let _in_round = self.round.clone().entered();
+        let mut commands = Vec::new();
+        for ended in launches.drain(..) {
+            // The end of an abandoned launch says nothing about the host.
+            if self.launcher.ended(&ended) {
+                let (host, why) = (ended.host, ended.why);
+                self.receive(Event::LaunchFailed { host, why }, &mut commands);
+            }
         }
+        self.job.settle(self.now(), &mut commands);
+        self.execute(commands);
     }
 
     fn on_signal(&mut self, signal: UserSignal) {
@@ -283,11 +303,16 @@ impl Driver {
             }
         }
         unresponsive.extend(self.agents.flush());
+        let mut reported = false;
         for decision in decisions {
             if let Decision::RoundStarted { round, .. } = &decision {
                 self.round = error_span!(parent: &self.span, "round", number = round.0);
             }
-            self.reporter.report(&decision, &self.job);
+            self.reporter.report(&decision);
+            reported = true;
+        }
+        if reported {
+            self.reporter.progress(&self.job);
         }
         for (host, instance) in unresponsive {
             let why = "its agent does not read its commands".to_owned();
@@ -300,10 +325,64 @@ impl Driver {
     }
 }
 
-/// Waits for inputs of agents and takes what is there. Gives nothing once no more can come.
+/// Waits for inputs of agents and takes what is there. Gives nothing once no more can come. Cancel-safe: what was taken is in
+/// `batch`.
+///
+/// If an agent is lost, further losses are taken that the system reports by now: the tasks of the connections see the loss of
+/// many hosts one after the other, and the job plans once for all of them.
 async fn received(
     control: &mut mpsc::Receiver<control::Input>,
     batch: &mut Vec<control::Input>,
 ) -> Option<()> {
-    (control.recv_many(batch, BATCH).await > 0).then_some(())
+    if batch.is_empty() && control.recv_many(batch, BATCH).await == 0 {
+        return None;
+    }
+    let is_lost = |input: &control::Input| matches!(input, control::Input::Lost { .. });
+    let mut seen = 0;
+    while batch.len() < BATCH && batch[seen..].iter().any(is_lost) {
+        seen = batch.len();
+        // The runtime polls the sockets before it comes back here.
+        yield_now().await;
+        take_arrived(control, batch);
+    }
+    Some(())
+}
+
+/// Takes the inputs that have arrived.
+fn take_arrived(control: &mut mpsc::Receiver<control::Input>, batch: &mut Vec<control::Input>) {
+    while batch.len() < BATCH
+        && let Ok(input) = control.try_recv()
+    {
+        batch.push(input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(host: &str) -> control::Input {
+        control::Input::Lost {
+            host: host.into(),
+            instance: 1,
+            why: "gone".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn losses_that_are_seen_one_after_the_other_are_one_batch() {
+        let (control_in, mut control) = mpsc::channel(8);
+        for turns in 0..3 {
+            let control = control_in.clone();
+            tokio::spawn(async move {
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                control.send(lost("a")).await
+            });
+        }
+        let mut batch = Vec::new();
+        received(&mut control, &mut batch).await;
+        assert_eq!(batch.len(), 3);
+    }
 }

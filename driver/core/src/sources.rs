@@ -75,6 +75,8 @@ pub struct Sources {
     found: BTreeMap<HostId, Found>,
     /// The merged answers.
     hosts: Vec<Host>,
+    /// How often they were merged.
+    merges: u64,
     /// The index of each host in `hosts`.
     places: BTreeMap<HostId, usize>,
     /// An answer has listed a host, or has come when all sources had answered or failed.
@@ -143,6 +145,11 @@ impl Sources {
         &self.hosts
     }
 
+    /// A number that grows whenever [`Sources::hosts`] may have changed.
+    pub fn version(&self) -> u64 {
+        self.merges
+    }
+
     /// A host with the merged data of the sources.
     pub fn host(&self, id: &HostId) -> Option<&Host> {
         self.places.get(id).map(|place| &self.hosts[*place])
@@ -166,6 +173,7 @@ impl Sources {
 
     fn fold(&mut self) {
         let entries = self.answers.iter().flat_map(|answers| &answers.entries);
+        self.merges += 1;
         self.hosts = merge_hosts(entries.map(|entry| &entry.host));
         self.places = (self.hosts.iter().map(|host| HostId::new(&host.id)))
             .zip(0..)

@@ -66,6 +66,8 @@ pub(crate) struct Launcher {
     secret: Secret,
     run_id: String,
     address: SocketAddr,
+    /// The addresses of hosts that are reached by ssh, and the version of the list that has them.
+    remote: (u64, Arc<[String]>),
     /// The last launch of each host, unless it has ended.
     running: BTreeMap<HostId, Running>,
     /// Number of the last launch.
@@ -93,6 +95,7 @@ impl Launcher {
             secret,
             run_id,
             address,
+            remote: (0, Arc::default()),
             running: BTreeMap::new(),
             launches: 0,
             unended: 0,
@@ -189,7 +192,7 @@ impl Launcher {
         };
         let plan = Plan {
             launcher,
-            routes: self.routes(&host, sources.hosts(), launcher),
+            routes: self.routes(&host, sources, launcher),
             port: self.address.port(),
             settings: self.settings.clone(),
             program: self.program.clone(),
@@ -216,14 +219,24 @@ impl Launcher {
     }
 
     /// Hosts on the route to which the agent finds the driver's address, best first.
-    fn routes(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Arc<[String]> {
-        match launcher {
-            // The route to any other host, so that other hosts reach the workers of this one.
-            config::Launcher::Local => (listed.iter())
-                .filter(|other| self.launcher_of(other) == config::Launcher::Ssh)
-                .map(|other| other.address.clone())
-                .collect(),
-            _ => [host.address.clone()].into(),
+    fn routes(
+        &mut self,
+        host: &Host,
+        sources: &Sources,
+        launcher: config::Launcher,
+    ) -> Arc<[String]> {
+        if launcher != config::Launcher::Local {
+            return [host.address.clone()].into();
         }
+        // The route to any other host, so that other hosts reach the workers of this one.
+        let (version, remote) = &self.remote;
+        if *version == sources.version() {
+            return remote.clone();
+        }
+        let other = |host: &&Host| self.launcher_of(host) == config::Launcher::Ssh;
+        let remote = sources.hosts().iter().filter(other);
+        let remote: Arc<[_]> = remote.map(|host| host.address.clone()).collect();
+        self.remote = (sources.version(), remote.clone());
+        remote
     }
 }

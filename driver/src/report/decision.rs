@@ -4,6 +4,8 @@ use elasticrun_core::{Decision, blacklist::Out, sources::Doubt};
 use elasticrun_plugin_sdk::SlotsFrom;
 use elasticrun_protocol::control::{Exit, StopReason};
 
+use super::repeats::Repeat;
+
 /// The line of a decision, if it has one. `first` is true until the first round is over.
 pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
     Some(match decision {
@@ -206,6 +208,27 @@ pub(super) fn signal_text(signal: i32) -> String {
         Ok(name) => format!("signal {signal} ({name})"),
         Err(_) => format!("signal {signal}"),
     }
+}
+
+/// What the line of a decision has in common with those of others, if there may be many at a time.
+pub(super) fn repeat(decision: &Decision) -> Option<Repeat<'_>> {
+    Some(match decision {
+        Decision::HostsChanged { .. } => Repeat::State("hosts"),
+        Decision::WaitingForSlots { .. } => Repeat::State("slots"),
+        Decision::WorkerFailed { host, .. }
+        | Decision::WorkerEnded { host, .. }
+        | Decision::HostFailed { host, .. }
+        | Decision::AtRisk { host, .. }
+        | Decision::Draining { host, .. }
+        | Decision::Drained { host }
+        | Decision::WentEarly { host, .. }
+        | Decision::Stopped { host, .. } => Repeat::Host(host.as_str()),
+        Decision::Blacklisted { domain, .. } | Decision::CooldownOver { domain } => {
+            Repeat::Host(domain.host().as_str())
+        }
+        Decision::SlotsDoubted(doubt) => Repeat::Host(doubt.host.as_str()),
+        _ => return None,
+    })
 }
 
 /// `1 host`, `2 hosts`.

@@ -2,6 +2,7 @@
 
 mod decision;
 mod events;
+mod repeats;
 mod spinner;
 mod summary;
 mod terminal;
@@ -17,6 +18,7 @@ use elasticrun_protocol::HostId;
 use tracing::Level;
 
 pub(crate) use events::Event;
+use repeats::Repeats;
 use summary::{RoundRow, Rounds};
 pub(crate) use terminal::Terminal;
 
@@ -28,6 +30,7 @@ pub(crate) struct Reporter {
     run_id: String,
     began: Instant,
     rounds: Rounds,
+    repeats: Repeats,
     commits: BTreeMap<HostId, u64>,
     /// Time and total commits of the last measurement.
     last: (Instant, u64),
@@ -45,6 +48,7 @@ impl Reporter {
             run_id,
             began: now,
             rounds: Rounds::default(),
+            repeats: Repeats::default(),
             commits: BTreeMap::new(),
             last: (now, 0),
             rate: 0.0,
@@ -52,7 +56,7 @@ impl Reporter {
     }
 
     /// Reports a decision of the job.
-    pub(crate) fn report(&mut self, decision: &Decision, job: &Job) {
+    pub(crate) fn report(&mut self, decision: &Decision) {
         if let Decision::RoundStarted {
             round,
             size,
@@ -101,11 +105,19 @@ impl Reporter {
             }
         } else {
             if let Some(line) = line.filter(|_| is_shown) {
-                self.terminal.line(&line);
+                self.line(decision, &line);
             }
             decision::log(decision);
         }
-        self.progress(job);
+    }
+
+    /// Prints the line of a decision, unless it is one of many that say the same.
+    fn line(&mut self, decision: &Decision, line: &str) {
+        let now = self.began.elapsed();
+        let repeat = decision::repeat(decision);
+        if repeat.is_none_or(|repeat| self.repeats.shows(now, repeat, line)) {
+            self.terminal.line(line);
+        }
     }
 
     fn emit(&self, mut event: Event, message: Option<&str>) {
@@ -139,8 +151,11 @@ impl Reporter {
         self.commits.insert(host.clone(), commits);
     }
 
-    /// Updates the rate and the progress line, once per heartbeat interval.
+    /// Updates the rate and the progress line, and prints how often lines were repeated. Once per heartbeat interval.
     pub(crate) fn on_heartbeat(&mut self, job: &Job) {
+        for line in self.repeats.due(self.began.elapsed()) {
+            self.terminal.line(&line);
+        }
         let (total, now) = (self.commits.values().sum::<u64>(), Instant::now());
         let elapsed = now.duration_since(self.last.0);
         if elapsed >= Duration::from_millis(500) {
@@ -150,7 +165,8 @@ impl Reporter {
         self.progress(job);
     }
 
-    fn progress(&self, job: &Job) {
+    /// Updates the progress line. Cost: O(hosts), if there is one.
+    pub(crate) fn progress(&self, job: &Job) {
         if self.quiet || !self.terminal.shows_progress() {
             return;
         }
@@ -179,13 +195,16 @@ impl Reporter {
     }
 
     /// Prints the summary: rounds with causes and recovery times, then the outcome as the last line.
-    pub(crate) fn finish(&self, outcome: &Outcome, exit_code: u8, job: &Job) {
+    pub(crate) fn finish(&mut self, outcome: &Outcome, exit_code: u8, job: &Job) {
         if self.terminal.is_json() {
             let failure = job.results().named_failure();
             let failure = failure.filter(|_| *outcome != Outcome::Succeeded);
             let event = Event::from_outcome(outcome, failure, exit_code);
             let lines = summary::outcome(outcome, job);
             return self.emit(event, lines.last().map(String::as_str));
+        }
+        for line in self.repeats.finish() {
+            self.terminal.line(&line);
         }
         if !self.quiet {
             for line in summary::rounds(&self.rounds, self.began.elapsed()) {

@@ -1,6 +1,7 @@
 //! Launches of many hosts, with a script in place of ssh.
 
-use elasticrun_process_tests::Job;
+use elasticrun_process_tests::{Job, send_signal};
+use nix::sys::signal::Signal;
 
 /// A list for `-H` of so many hosts with one slot each.
 fn hosts(count: usize) -> String {
@@ -53,4 +54,29 @@ fn at_most_eight_hosts_are_pushed_to_at_once() {
         ],
     );
     assert_eq!(most_at_once(&read(&ended.path("pushes"))), (8, 40));
+}
+
+#[test]
+fn a_list_of_20000_hosts_holds_up_no_signal() {
+    let job = Job::new("-np 20000 --min-np 1 --launcher ssh");
+    let list = job.directory().join("list");
+    let hosts: Vec<_> = (0..20_000).map(|n| format!("h{n} slots=1\n")).collect();
+    std::fs::write(&list, hosts.concat()).unwrap();
+    let mut job = job
+        .flag(["--hostfile", &list.display().to_string()])
+        .ssh("echo asked >>\"$PROCESS_TEST_DIR/asked\"; echo no route to host >&2; exit 255")
+        .start();
+    // Launches fail all the time.
+    let asked = job.path("asked");
+    job.wait_for("several batches have failed", |_| {
+        let asked = std::fs::read_to_string(&asked).unwrap_or_default();
+        (asked.lines().count() > 300).then_some(())
+    });
+    send_signal(job.driver(), Signal::SIGTERM);
+    let ended = job.end();
+    ended.expect(143, &["stopped by signal 15"]);
+    let lines = ended.stderr.lines().count();
+    assert!(lines < 200, "{lines} lines:\n{}", ended.stderr);
+    let host = "host * failed: no route to host";
+    assert!(ended.stderr.contains(host), "{}", ended.stderr);
 }
