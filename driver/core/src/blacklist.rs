@@ -2,7 +2,9 @@
 //!
 //! - Failures of one domain between two rounds count once. A failure of something that began after the counted failure
 //!   counts again: a process that dies at every start waits longer each time.
-//! - The cooldown of the n-th failure is `min(high, low * 2^(n-1) * (1 + jitter))`, with jitter in `[0, 0.1)`.
+//! - The cooldown of the n-th failure is `min(high, low * 2^(n-1) * (1 + jitter))`, with jitter in `[0, 0.1)`. Its end is
+//!   rounded up to a multiple of [`COMMON_END`], within `high`. So hosts that failed together return in few groups, and the
+//!   job plans once for each group.
 //! - The count falls by one for every `high` of health. At `max_host_failures` the domain is out for good.
 //! - Health is time in which a worker of the domain waits at `run()` or trains. A cooldown or a start gives no health.
 
@@ -19,6 +21,9 @@ use crate::{
     settings::{Cooldown, Settings},
     time::{Time, earliest},
 };
+
+/// Cooldowns that end within this time end together.
+const COMMON_END: Duration = Duration::from_millis(100);
 
 /// The part of the job that a failure takes out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,7 +166,8 @@ impl Blacklist {
             _ if endless => Out::ForGood,
             _ if (self.limit).is_some_and(|limit| entry.failures >= limit + more) => Out::ForGood,
             Cooldown::Range { low, high } => {
-                Out::Until(now + cooldown(low, high, entry.failures, random.unit() * 0.1))
+                let wait = cooldown(low, high, entry.failures, random.unit() * 0.1);
+                Out::Until(common_end(now + wait).min(now + high))
             }
         };
         // Workers of the domain that still live are stopped. Only later workers give health.
@@ -260,6 +266,14 @@ impl Blacklist {
     }
 }
 
+/// The time, rounded up to a multiple of [`COMMON_END`].
+fn common_end(time: Time) -> Time {
+    let step = COMMON_END.as_nanos();
+    let beyond = time.since_start().as_nanos() % step;
+    let rest = if beyond == 0 { 0 } else { step - beyond };
+    time + Duration::from_nanos(rest as u64)
+}
+
 fn cooldown(low: Duration, high: Duration, failures: u32, jitter: f64) -> Duration {
     let (high, failures) = match () {
         () if planted(Mutant::CooldownNeverGrows) => (high, 1),
@@ -303,7 +317,7 @@ mod tests {
         let Some(Out::Until(first)) = list.fail(at(0), host(), at(0), &mut random) else {
             panic!()
         };
-        assert!(first >= at(1) && first.since(at(1)) < Duration::from_millis(100));
+        assert!(first >= at(1) && first.since(at(1)) <= COMMON_END);
         assert_eq!(
             list.fail(at(0), host(), at(0), &mut random),
             None,
@@ -363,6 +377,17 @@ mod tests {
             Some(Out::ForGood),
             "it hung at its start all the time"
         );
+    }
+
+    #[test]
+    fn an_end_is_rounded_up_within_the_longest_cooldown() {
+        let millis = |millis| Time::from_start(Duration::from_millis(millis));
+        assert_eq!(common_end(millis(1000)), millis(1000));
+        assert_eq!(common_end(millis(1001)), millis(1100));
+        assert_eq!(common_end(Time::NEVER), Time::NEVER);
+        let (mut list, mut random) = (list(1, 1, None), Random::from_seed(1));
+        let out = list.fail(millis(30), host(), at(0), &mut random);
+        assert_eq!(out, Some(Out::Until(millis(1030))));
     }
 
     proptest! {

@@ -186,7 +186,8 @@ impl Blame {
                 let doublings = (failures - 1).min(40);
                 let exact = low.as_secs_f64() * 2f64.powi(doublings as i32);
                 let capped = |seconds: f64| seconds.min(high.as_secs_f64());
-                let (least, most) = (capped(exact), capped(exact * 1.1));
+                // The jitter is a tenth at most, and the end is rounded up to a tenth of a second.
+                let (least, most) = (capped(exact), capped(exact * 1.1 + 0.1));
                 let slack = 1e-6;
                 Expected::For(
                     domain,

@@ -8,7 +8,7 @@ use elasticrun_protocol::{
 };
 
 use crate::{
-    harness::{Harness, host, process},
+    harness::{Harness, host, process, range, seconds},
     hosts::elastic,
 };
 
@@ -65,6 +65,26 @@ fn the_loss_of_many_hosts_is_one_plan() {
     );
     let counted = |note: &&Decision| matches!(note, Decision::HostsChanged { .. });
     assert_eq!(harness.notes[before..].iter().filter(counted).count(), 1);
+}
+
+#[test]
+fn cooldowns_of_many_end_together() {
+    let names: Vec<_> = (0..200).map(|n| format!("h{n}")).collect();
+    let mut settings = elastic(200, 2, 200);
+    settings.cooldown = range(10, 100);
+    let mut harness = Harness::new(settings);
+    harness.list(&names.iter().map(|n| host(n, 1)).collect::<Vec<_>>());
+    harness.commit();
+    harness.together(|harness| names[5..].iter().for_each(|name| harness.lose(name)));
+    let before = harness.notes.len();
+    // The jitter spreads the ends over a second.
+    harness.pass(seconds(12));
+    let count =
+        |counted: fn(&&Decision) -> bool| harness.notes[before..].iter().filter(counted).count();
+    let over = |note: &&Decision| matches!(note, Decision::CooldownOver { .. });
+    let changed = |note: &&Decision| matches!(note, Decision::HostsChanged { .. });
+    assert_eq!(count(over), 195);
+    assert!((1..=11).contains(&count(changed)), "{}", count(changed));
 }
 
 #[test]
