@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    env,
-    net::{Ipv4Addr, SocketAddr},
+    env, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use elasticrun_core::{
     results::Outcome,
 };
 use elasticrun_protocol::{DriverEpoch, control::Setup};
+use socket2::{Domain, Socket, Type};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
@@ -48,6 +49,9 @@ const KEEP_FACTOR: u32 = 12;
 /// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
 
+/// Connections of agents that the kernel accepts before the driver does, at most.
+const BACKLOG: i32 = 1024;
+
 /// Capacity of the channel of admin requests to the run loop.
 const ADMIN_REQUESTS: usize = 16;
 
@@ -67,7 +71,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     logging::start(&settings.output, terminal.clone());
     let (console, threads) = Console::start(&settings.output, terminal.clone())?;
     let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
-    let listener = listen(&settings).await?;
+    let listener = listen(&settings)?;
     let address = listener.local_addr()?;
     let run_id = run_id()?;
     let span = tracing::error_span!("job", run = run_id);
@@ -193,20 +197,30 @@ fn is_local(settings: &Settings) -> bool {
     local || settings.launch.launcher == Some(LauncherKind::Local)
 }
 
-/// Opens the control port: on loopback if all hosts are local.
-async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
-    let ip = if is_local(settings) {
-        Ipv4Addr::LOCALHOST
-    } else {
-        Ipv4Addr::UNSPECIFIED
+/// Opens the control port: at `--listen`, else on loopback if all hosts are local, else at all addresses of both families.
+fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let (address, fallback) = match settings.launch.listen {
+        Some(address) => (address, None),
+        None if is_local(settings) => ((Ipv4Addr::LOCALHOST, 0).into(), None),
+        // A kernel may be without IPv6, and a container without an address of it.
+        None => (all, Some((Ipv4Addr::UNSPECIFIED, 0).into())),
     };
-    let address = settings
-        .launch
-        .listen
-        .unwrap_or_else(|| SocketAddr::new(ip.into(), 0));
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen at {address}"))
+    let bound = bind(address).or_else(|error| fallback.map_or(Err(error), bind));
+    bound.with_context(|| format!("cannot listen at {address}"))
+}
+
+/// Listens at an address. `[::]` takes connections of IPv4, too.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
 }
 
 fn job_settings(settings: &Settings) -> core::Settings {

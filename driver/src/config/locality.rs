@@ -54,7 +54,8 @@ fn is_hostname(host: &str) -> bool {
     }
 }
 
-fn interface_addresses() -> impl Iterator<Item = IpAddr> {
+/// The addresses of all interfaces of this machine.
+pub(crate) fn interface_addresses() -> impl Iterator<Item = IpAddr> {
     nix::ifaddrs::getifaddrs()
         .into_iter()
         .flatten()

@@ -45,6 +45,7 @@ pub use kinds::{
     BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost,
 };
 pub use layer::{Origin, flag, variable};
+pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption};
 pub use settings::{

@@ -100,6 +100,8 @@ pub async fn serve(listener: TcpListener, port: Port) {
             Ok((stream, from)) => {
                 fails = false;
                 instance += 1;
+                // A socket of both families gives addresses of IPv4 as those of IPv6.
+                let from = SocketAddr::new(from.ip().to_canonical(), from.port());
                 let served = connection::run(stream, from, instance, port.clone(), permit);
                 port.tasks.spawn(served.in_current_span());
             }

@@ -79,7 +79,7 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher of agents that connect to the driver at `address`.
+    /// A launcher of agents that connect to the driver, whose socket is bound to `address`.
     pub(crate) fn new(
         settings: config::Launch,
         secret: Secret,
@@ -193,7 +193,7 @@ impl Launcher {
         let plan = Plan {
             launcher,
             routes: self.routes(&host, sources, launcher),
-            port: self.address.port(),
+            bound: self.address,
             settings: self.settings.clone(),
             program: self.program.clone(),
             pushes: self.pushes.clone(),

@@ -4,7 +4,7 @@
 //! remote command holds the path of the binary, with `--push-binary` also its length and hash, and nothing else. The job's
 //! secret goes by standard input.
 
-use std::{io, path::Path, process::Stdio, sync::Arc};
+use std::{ffi::OsString, io, path::Path, process::Stdio, sync::Arc};
 
 use elasticrun_plugin_sdk::Host;
 use tokio::{process::Command, sync::Semaphore};
@@ -47,26 +47,43 @@ pub(super) fn start(
     Ok(Start { push, agent })
 }
 
-fn ssh(settings: &config::Launch, host: &Host, more: &[&str]) -> Command {
-    let mut command = Command::new("ssh");
+/// The name or address to which ssh connects for a host, as its configuration says. Blocks.
+pub(super) fn name_of(settings: &config::Launch, host: &Host) -> Option<String> {
+    let mut command = std::process::Command::new("ssh");
+    // ssh -G connects to nothing.
+    command.args(arguments(settings, host)).args(["-G", "--"]);
+    let output = command.arg(&host.address).stdin(Stdio::null()).output();
+    let text = String::from_utf8(output.ok()?.stdout).ok()?;
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("hostname "))?;
+    (name != host.address).then(|| name.to_owned())
+}
+
+/// The options of ssh for a host.
+fn arguments(settings: &config::Launch, host: &Host) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
     // Options of the user come first: ssh takes the first value of an option.
     for option in &settings.ssh.options {
-        command.arg("-o").arg(option.as_str());
+        words.extend(["-o".into(), option.as_str().into()]);
     }
-    command.args(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]);
-    command
-        .arg("-o")
-        .arg(format!("ConnectTimeout={CONNECT_TIMEOUT}"))
-        .args(more);
+    words.extend(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o"].map(Into::into));
+    words.push(format!("ConnectTimeout={CONNECT_TIMEOUT}").into());
     if let Some(port) = host.port.or(settings.ssh.port.map(Into::into)) {
-        command.arg("-p").arg(port.to_string());
+        words.extend(["-p".into(), port.to_string().into()]);
     }
     if let Some(identity) = &settings.ssh.identity_file {
-        command.arg("-i").arg(identity);
+        words.extend(["-i".into(), identity.into()]);
     }
     if let Some(user) = &host.user {
-        command.arg("-l").arg(user);
+        words.extend(["-l".into(), user.into()]);
     }
+    words
+}
+
+fn ssh(settings: &config::Launch, host: &Host, more: &[&str]) -> Command {
+    let mut command = Command::new("ssh");
+    command.args(arguments(settings, host)).args(more);
     command.arg("--").arg(&host.address);
     command
         .stdin(Stdio::piped())

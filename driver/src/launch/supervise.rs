@@ -34,13 +34,15 @@ pub(super) struct Plan {
     pub(super) program: Program,
     /// The turns of pushes, for all launches.
     pub(super) pushes: Arc<Semaphore>,
+    /// Hosts on the way to which the agent finds the driver, best first.
     pub(super) routes: Arc<[String]>,
-    pub(super) port: u16,
+    /// The address of the driver's socket.
+    pub(super) bound: SocketAddr,
 }
 
 impl Plan {
-    /// The processes to start, and the driver's address for the agent. Blocks.
-    fn prepare(self) -> io::Result<(Start, String)> {
+    /// The processes to start, and the driver's addresses for the agent. Blocks.
+    fn prepare(self) -> io::Result<(Start, Vec<String>)> {
         let start = match self.launcher {
             config::Launcher::Ssh => {
                 ssh::start(&self.settings, &self.program, &self.host, &self.pushes)?
@@ -50,12 +52,9 @@ impl Plan {
                 agent: local::command(&self.program),
             },
         };
-        let local = self
-            .routes
-            .iter()
-            .find_map(|host| reach::local_address_on_route(host));
-        let local = local.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into());
-        Ok((start, SocketAddr::new(local, self.port).to_string()))
+        let network = reach::System::new(&self.settings, &self.host);
+        let addresses = reach::candidates(self.bound, self.launcher, &self.routes, &network);
+        Ok((start, addresses))
     }
 }
 
@@ -76,8 +75,8 @@ pub(super) async fn supervise(
     let prepared = tokio::task::spawn_blocking(|| plan.prepare());
     let Start { mut push, agent } = match unless_stopped(&mut stop, prepared).await {
         None => return STOPPED.into(),
-        Some(Ok(Ok((start, driver)))) => {
-            launch.driver = vec![driver];
+        Some(Ok(Ok((start, addresses)))) => {
+            launch.driver = addresses;
             start
         }
         Some(Ok(Err(error))) => return format!("cannot start its agent: {error}"),

@@ -1,6 +1,9 @@
 //! One host: a network namespace.
 
-use std::{net::Ipv4Addr, process::Command};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    process::Command,
+};
 
 use crate::net::ip;
 
@@ -14,6 +17,8 @@ pub struct Host {
     pub namespace: String,
     /// The address of the host.
     pub address: Ipv4Addr,
+    /// Its address of IPv6, after [`crate::Net::add_ipv6`].
+    pub address_v6: Option<Ipv6Addr>,
     /// The driver's end of the host's cable, in the driver's namespace.
     pub(crate) cable: String,
     pub(crate) driver: String,

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr},
     path::Path,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -89,6 +89,7 @@ impl Net {
             let host = Host {
                 namespace: format!("{name}h{number}"),
                 address: Ipv4Addr::new(10, 77, 0, 10 + number),
+                address_v6: None,
                 cable: format!("v{number}"),
                 driver: driver.clone(),
             };
@@ -109,6 +110,33 @@ impl Net {
             net.serve(usize::from(number) - 1, "");
         }
         Ok(net)
+    }
+
+    /// Gives the driver the address fd77::1, and each host one whose sshd listens there, too.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the kernel has no IPv6.
+    ///
+    /// # Panics
+    /// When a step fails although it has.
+    pub fn add_ipv6(&mut self) -> Result<(), Unavailable> {
+        if !Path::new("/proc/net/if_inet6").exists() {
+            return Err(Unavailable("the kernel has no IPv6".into()));
+        }
+        // Without the detection of duplicates the addresses can be used at once.
+        let add = |namespace: &str, address: &str, device: &str| {
+            let words = ["-n", namespace, "addr", "add", address, "dev", device];
+            ip(&[&words[..], &["nodad"]].concat());
+        };
+        add(&self.driver, "fd77::1/64", "bridge");
+        for index in 0..self.hosts.len() {
+            let host = &mut self.hosts[index];
+            let address = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0x11 + index as u16);
+            host.address_v6 = Some(address);
+            add(&host.namespace, &format!("{address}/64"), "eth0");
+            self.serve(index, &format!("ListenAddress [{address}]:22"));
+        }
+        Ok(())
     }
 
     /// Restarts the sshd of a host with additional lines in its configuration.

@@ -77,7 +77,7 @@ impl Sshd {
             child,
             namespace: host.namespace.clone(),
         };
-        daemon.wait(host);
+        daemon.wait(host, 1 + more.matches("ListenAddress").count());
         daemon
     }
 
@@ -85,21 +85,20 @@ impl Sshd {
         &self.namespace
     }
 
-    /// Waits until the daemon listens: its line is in the namespace's own table of sockets.
-    fn wait(&self, host: &Host) {
+    /// Waits until the daemon listens at so many addresses: its lines are in the namespace's own tables of sockets.
+    fn wait(&self, host: &Host, count: usize) {
         let address = SocketAddr::new(host.address.into(), 22);
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let output = Command::new("ip")
-                .args(["netns", "exec", &host.namespace, "cat", "/proc/net/tcp"])
+                .args(["netns", "exec", &host.namespace, "cat"])
+                .args(["/proc/net/tcp", "/proc/net/tcp6"])
                 .output()
                 .expect("ip can be run");
             let table = String::from_utf8_lossy(&output.stdout).into_owned();
             // Local port 22, state LISTEN.
-            if table
-                .lines()
-                .any(|line| line.contains(":0016 ") && line.contains(" 0A "))
-            {
+            let listens = |line: &&str| line.contains(":0016 ") && line.contains(" 0A ");
+            if table.lines().filter(listens).count() >= count {
                 return;
             }
             assert!(Instant::now() < deadline, "no sshd at {address}");
@@ -118,9 +117,16 @@ impl Drop for Sshd {
 fn make_known(directory: &Path, host: &Host) {
     let key = fs::read_to_string(directory.join("host_key.pub")).expect("the key was made");
     let path = directory.join("known_hosts");
-    let known = fs::read_to_string(&path).expect("the file was made");
-    let line = format!("{} {key}", host.address);
-    if !known.contains(&line) {
-        fs::write(path, known + &line).expect("a file can be written");
+    let mut known = fs::read_to_string(&path).expect("the file was made");
+    let address = host.address.to_string();
+    for name in [address]
+        .into_iter()
+        .chain(host.address_v6.map(|v6| v6.to_string()))
+    {
+        let line = format!("{name} {key}");
+        if !known.contains(&line) {
+            known += &line;
+        }
     }
+    fs::write(path, known).expect("a file can be written");
 }

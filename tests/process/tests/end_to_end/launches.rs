@@ -80,3 +80,10 @@ fn a_list_of_20000_hosts_holds_up_no_signal() {
     let host = "host * failed: no route to host";
     assert!(ended.stderr.contains(host), "{}", ended.stderr);
 }
+
+#[test]
+fn a_local_job_with_an_address_to_listen_at() {
+    let job = Job::new("-np 1 -H localhost:1 --listen 127.0.0.2:0");
+    let ended = job.plan(|plan| plan.steps = Some(3)).run();
+    ended.expect(0, &["succeeded"]);
+}
