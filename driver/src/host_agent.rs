@@ -78,12 +78,15 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,
     };
-    Ok(AgentOptions::joining(
-        request.driver.to_string(),
-        Secret::from_token(&token),
-        slots,
-        request.host.clone(),
-    ))
+    Ok(AgentOptions {
+        network_interfaces: request.network_interfaces.0.clone(),
+        ..AgentOptions::joining(
+            request.driver.to_string(),
+            Secret::from_token(&token),
+            slots,
+            request.host.clone(),
+        )
+    })
 }
 
 /// The number of NVIDIA GPUs of this host. `None` if there are none.

@@ -29,7 +29,7 @@ pub struct Settings {
     /// The address at which workers of other machines reach this one; by default that of the route to the driver.
     #[serde(default)]
     pub listen: Option<IpAddr>,
-    /// The interface whose address other machines reach, unless `listen` is set.
+    /// The interfaces whose address other machines reach, unless `listen` is set, with `,` between them.
     #[serde(default)]
     pub network_interface: Option<String>,
 }
@@ -46,10 +46,13 @@ impl Settings {
     /// The options of the agent. It ends when `abandoned` is cancelled.
     pub fn agent(self, abandoned: CancellationToken) -> AgentOptions {
         let host = self.task.host();
+        let interfaces = self.network_interface.iter();
+        let interfaces = interfaces.flat_map(|names| names.split(','));
+        let interfaces = interfaces.map(|name| name.trim().to_owned()).collect();
         AgentOptions {
             driver: self.driver,
             listen: self.listen,
-            network_interface: self.network_interface,
+            network_interfaces: interfaces,
             local_only: false,
             task: Some(self.task),
             abandoned,

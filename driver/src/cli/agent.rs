@@ -7,7 +7,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
 use super::{Invocation, command::base, refusal};
-use crate::config::{Error, Setting, SlotsPerHost};
+use crate::config::{Error, Interfaces, Setting, SlotsPerHost};
 
 /// How an agent starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub struct JoinRequest {
     pub slots: SlotsPerHost,
     /// The host's id. `None` stands for the name of the machine.
     pub host: Option<HostId>,
+    /// Interfaces for data between workers. None stands for that of the route to the driver.
+    pub network_interfaces: Interfaces,
 }
 
 /// A name or an address, and a port.
@@ -77,6 +79,9 @@ struct Options {
     /// Name of this host in the job [default: the name of the machine]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Interfaces for data between workers [default: by route to the driver]
+    #[arg(long, value_name = "NAME,...", visible_alias = "network-interfaces")]
+    network_interface: Option<String>,
 }
 
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
@@ -121,11 +126,18 @@ impl Options {
             None => SlotsPerHost::Auto,
         };
         let host = self.host.map(host_id).transpose()?;
+        let network_interfaces = match self.network_interface {
+            Some(word) => Interfaces::read(std::slice::from_ref(&word)).map_err(|allowed| {
+                usage(format!("--network-interface {word}: expected {allowed}"))
+            })?,
+            None => Interfaces::default(),
+        };
         Ok(AgentStart::Join(JoinRequest {
             driver,
             token_file,
             slots,
             host,
+            network_interfaces,
         }))
     }
 
@@ -134,6 +146,7 @@ impl Options {
             (self.join_token_file.is_some(), "--join-token-file"),
             (self.slots.is_some(), "--slots"),
             (self.host.is_some(), "--host"),
+            (self.network_interface.is_some(), "--network-interface"),
         ];
         match without_join.iter().find(|(given, _)| *given) {
             Some((_, flag)) => Err(usage(format!(

@@ -278,6 +278,13 @@ fn launch(config: &Config) -> Result<Launch, Error> {
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
         ));
     }
+    let joins_alone = config.launcher.value == Some(Launcher::Agent) && embedder_fd.is_none();
+    if joins_alone && config.spark.value.is_none() && config.network_interface.is_given() {
+        return Err(config.network_interface.contradicts(
+            "network-interface",
+            "agents that register themselves have it on their own command line: elasticrun agent --network-interface NAME",
+        ));
+    }
     let is_set = |name: &str| std::env::var(name).is_ok();
     if let Some(missing) = (config.env.value.iter())
         .find(|variable| variable.value.is_none() && !is_set(&variable.name))

@@ -187,6 +187,7 @@ impl Launcher {
             host: id.clone(),
             slots: host.slots.unwrap_or(0),
             network_interface: self.settings.network_interfaces.first().cloned(),
+            network_interfaces: self.settings.network_interfaces.clone(),
             // The driver listens on loopback if no other host can join.
             local_only: self.address.ip().is_loopback(),
         };

@@ -135,6 +135,7 @@ const WRONG: &[&str] = &[
     "--discovery\tp\tx",
     "--launcher\tagent\t--print-join-token\tx",
     "-np\t2\t--launcher\tagent\tx",
+    "-np\t2\t--launcher\tagent\t--print-join-token\t--network-interface\teth0\tx",
     "-np\t2\t--spares\t1\t--spark\tyarn\tx",
     "-np\t2\t--max-np\t2\t--spark\tyarn\t-H\ta:2\tx",
     "-np\t2\t--max-np\t2\t--spark\tyarn\t--slurm\tx",

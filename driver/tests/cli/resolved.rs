@@ -5,7 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use elasticrun::{
     cli::{AgentStart, Endpoint, Invocation, JoinRequest},
     config::{
-        HostList, Launcher, LogLevel, Mode, Prefix, RestartMode, Setting, SlotsPerHost, Source,
+        HostList, Interfaces, Launcher, LogLevel, Mode, Prefix, RestartMode, Setting, SlotsPerHost,
+        Source,
     },
 };
 
@@ -451,6 +452,8 @@ fn agents_are_launched_or_join() {
         "2",
         "--host",
         "a",
+        "--network-interface",
+        "eth1,eth0",
     ];
     assert_eq!(
         agent(&join),
@@ -462,6 +465,7 @@ fn agents_are_launched_or_join() {
             token_file: "/t".into(),
             slots: SlotsPerHost::Fixed(2),
             host: Some("a".into()),
+            network_interfaces: Interfaces(vec!["eth1".into(), "eth0".into()]),
         })
     );
     let launch = job(&[

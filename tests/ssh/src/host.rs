@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
-    process::Command,
+    process::{Child, Command},
 };
 
 use crate::net::ip;
@@ -61,6 +61,28 @@ impl Host {
     /// When `ip` fails.
     pub fn find_way(&self, to: &Self) {
         self.neighbour("del", &to.address.to_string(), &[]);
+    }
+
+    /// Adds an interface with an address that no other host has a route to.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn add_interface(&self, name: &str, address: &str) {
+        let peer = format!("{name}p");
+        let add = ["link", "add", name, "type", "veth", "peer", "name", &peer];
+        ip(&[&["-n", &self.namespace], &add[..]].concat());
+        ip(&["-n", &self.namespace, "addr", "add", address, "dev", name]);
+        ip(&["-n", &self.namespace, "link", "set", name, "up"]);
+    }
+
+    /// Starts a program on the host.
+    ///
+    /// # Panics
+    /// When `ip` cannot be run.
+    pub fn start(&self, words: &[&str]) -> Child {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).args(words);
+        command.spawn().expect("ip can be run")
     }
 
     fn neighbour(&self, verb: &str, address: &str, more: &[&str]) {

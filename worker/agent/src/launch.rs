@@ -24,9 +24,13 @@ pub struct Launch {
     /// The run. With it the agent takes the host's lock before it dials the driver.
     #[serde(default)]
     pub run_id: Option<String>,
-    /// The interface whose address other hosts reach; by default that of the route to the driver.
+    /// The first of `network_interfaces`, for agents of earlier releases.
     #[serde(default)]
     pub network_interface: Option<String>,
+    /// Interfaces for data between workers. The first one that this host has counts; without any, that of the route to the
+    /// driver.
+    #[serde(default)]
+    pub network_interfaces: Vec<String>,
     /// All hosts of the job are on this machine, for as long as it runs.
     #[serde(default)]
     pub local_only: bool,
@@ -65,6 +69,7 @@ mod tests {
             slots: 2,
             run_id: Some("run".into()),
             network_interface: None,
+            network_interfaces: Vec::new(),
             local_only: false,
         }
     }

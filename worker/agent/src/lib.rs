@@ -34,6 +34,7 @@ mod deferred_free;
 mod error;
 mod execute;
 mod inbox;
+mod interfaces;
 mod launch;
 mod link;
 mod local;

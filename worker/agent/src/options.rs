@@ -24,8 +24,9 @@ pub struct AgentOptions {
     pub self_registered: bool,
     /// The run, if it is known before the driver is reached. With it the agent takes the lock before it dials.
     pub run_id: Option<String>,
-    /// The interface whose address other hosts reach; by default that of the route to the driver.
-    pub network_interface: Option<String>,
+    /// Interfaces for data between workers. The first one that this host has, with an address of the driver's family, gives
+    /// the address that other hosts reach. Without any, it is that of the route to the driver.
+    pub network_interfaces: Vec<String>,
     /// All hosts of the job are on this machine, for as long as it runs. Loopback suffices.
     pub local_only: bool,
     /// The address at which other hosts reach this one. It overrides the route and the interface.
@@ -45,6 +46,11 @@ pub struct AgentOptions {
 impl AgentOptions {
     /// The options of an agent that a launcher starts.
     pub fn launched(launch: Launch) -> Self {
+        let mut network_interfaces = launch.network_interfaces;
+        if network_interfaces.is_empty() {
+            // A driver of an earlier release names one.
+            network_interfaces.extend(launch.network_interface);
+        }
         Self {
             driver: launch.driver,
             secret: launch.secret,
@@ -53,7 +59,7 @@ impl AgentOptions {
             detected_slots: None,
             self_registered: false,
             run_id: launch.run_id,
-            network_interface: launch.network_interface,
+            network_interfaces,
             local_only: launch.local_only,
             listen: None,
             task: None,
@@ -73,7 +79,7 @@ impl AgentOptions {
             detected_slots: None,
             self_registered: true,
             run_id: None,
-            network_interface: None,
+            network_interfaces: Vec::new(),
             local_only: false,
             listen: None,
             task: None,

@@ -26,6 +26,7 @@ use crate::{
     connect::{self, reach},
     deferred_free::DeferredFree,
     execute::data_secret,
+    interfaces,
     link::DriverLink,
     local,
     memory::{KeptCommits, Memories},
@@ -338,17 +339,17 @@ fn coordinator_port(ports: &mut Ports) -> u16 {
 
 /// The address at which other hosts reach this one: as configured, else that of the route to the driver.
 fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
-    match (&options.listen, &options.network_interface) {
-        (Some(address), _) => Ok(*address),
-        (None, None) => Ok(control),
-        (None, Some(name)) => interface_address(name, control),
+    match options.listen {
+        Some(address) => Ok(address),
+        None if options.network_interfaces.is_empty() => Ok(control),
+        None => interfaces::address(&options.network_interfaces, control),
     }
 }
 
 /// The address to listen at for other hosts. An agent that reaches the driver by loopback is on the driver's machine. It
 /// listens at all addresses, since the driver tells hosts of other machines an address that they reach.
 async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
-    let chosen = options.listen.is_some() || options.network_interface.is_some();
+    let chosen = options.listen.is_some() || !options.network_interfaces.is_empty();
     if chosen || options.local_only || !reachable.is_loopback() {
         return reachable;
     }
@@ -357,25 +358,6 @@ async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
         Ok(_) => all,
         Err(_) => Ipv4Addr::UNSPECIFIED.into(),
     }
-}
-
-/// The first address of an interface that is of the family of `like`.
-fn interface_address(name: &str, like: IpAddr) -> Result<IpAddr, Error> {
-    let none = || Error::Interface {
-        name: name.to_owned(),
-    };
-    let all = nix::ifaddrs::getifaddrs().map_err(|error| Error::System {
-        what: "list the network interfaces",
-        source: error.into(),
-    })?;
-    all.filter(|interface| interface.interface_name == name)
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-        })
-        .find(|address| address.is_ipv4() == like.is_ipv4())
-        .ok_or_else(none)
 }
 
 fn machine_name() -> Result<String, Error> {

@@ -200,6 +200,7 @@ impl Driver {
             slots: 2,
             run_id: Some(self.run_id.clone()),
             network_interface: None,
+            network_interfaces: Vec::new(),
             local_only: true,
         }
     }
