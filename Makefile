@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -38,7 +38,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
-BENCH_NAMES := rendezvous collectives recovery recovery-torch commit data order notice plugins spark
+BENCH_NAMES := rendezvous launch collectives recovery recovery-torch commit data order notice plugins spark
 FUZZ_NAMES := config footers frames host_lists pages plugin_answers thrift
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
@@ -244,9 +244,14 @@ bench-spark: ## Cost of a lost Spark executor, and of the end of a job with pend
 bench-plugins: ## Cost of a plugin process: its start, a poll
 	cargo bench --locked -q -p elasticrun-plugin-loader --bench isolation
 
-bench-rendezvous: ## Rounds of up to 100,000 workers
+bench-rendezvous: ## Rounds of up to 100,000 workers, and the loss of 1,500 of 3,000 hosts
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
 	$${CARGO_TARGET_DIR:-target}/release/bench_rendezvous
+	$${CARGO_TARGET_DIR:-target}/release/bench_rendezvous --workers 3000 --workers-per-agent 1 --lose 1500
+
+bench-launch: ## The start of 300 hosts by a script in place of ssh
+	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
+	$${CARGO_TARGET_DIR:-target}/release/bench_launch
 
 bench-collectives: ## Allreduce, broadcast and allgather compared with gloo
 	cargo run --locked --release -q -p elasticrun-benches --bin bench_collectives

@@ -13,14 +13,17 @@
 //! start after the last connection, in one more write for each host. Compare two drivers by the
 //! total, or in the same mode.
 //!
-//! `bench_rendezvous --driver PATH [--workers N,N,...] [--trials N] [--restart-mode MODE]`
+//! With `--lose N`, N of the hosts are then lost at once, and the figures are those of the driver until the survivors are in
+//! their next round.
+//!
+//! `bench_rendezvous --driver PATH [--workers N,N,...] [--workers-per-agent N] [--lose N] [--trials N] [--restart-mode MODE]`
+
+mod agent;
+mod driver;
+mod loss;
 
 use std::{
-    fs,
-    io::Write,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -30,19 +33,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use elasticrun_protocol::{
-    AgentCommand, AgentReport, FromAgent, HostId, Process, ToAgent,
-    auth::{Challenge, Dialler, Purpose, Secret, Verdict, nonce},
-    control::{Held, Register, Waiting},
-    frame::{FrameBuffer, to_frame},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::{Semaphore, mpsc},
-};
+use tokio::sync::{Semaphore, mpsc};
 
-const WORKERS_PER_AGENT: u32 = 8;
+use crate::{agent::Agent, driver::Driver};
 
 #[derive(Parser)]
 struct Options {
@@ -52,6 +45,12 @@ struct Options {
     /// Sizes of the rounds.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     workers: Vec<u32>,
+    /// Workers of each host.
+    #[arg(long, default_value_t = 8)]
+    workers_per_agent: u32,
+    /// Hosts to lose at once, instead of the measurement of the first round.
+    #[arg(long)]
+    lose: Option<u32>,
     /// Rounds of each size; the median counts.
     #[arg(long, default_value_t = 5)]
     trials: u32,
@@ -94,7 +93,16 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    println!("rendezvous: one driver on one core, agents of {WORKERS_PER_AGENT} workers over TCP");
+    let per_agent = options.workers_per_agent;
+    println!("rendezvous: one driver on one core, agents of {per_agent} workers over TCP");
+    let mode = options.restart_mode.as_deref();
+    if let Some(lost) = options.lose {
+        for &workers in &options.workers {
+            let hosts = (workers.div_ceil(per_agent), lost, per_agent);
+            runtime.block_on(lose(&driver, hosts, options.trials, mode))?;
+        }
+        return Ok(());
+    }
     println!(
         "{:>8} {:>8} {:>11} {:>9} {:>9} {:>14} {:>10} {:>12} {:>10}",
         "workers",
@@ -111,14 +119,13 @@ fn main() -> Result<()> {
     for &workers in &options.workers {
         let mut trials = Vec::new();
         for _ in 0..options.trials {
-            let mode = options.restart_mode.as_deref();
-            trials.push(runtime.block_on(trial(&driver, workers, mode))?);
+            trials.push(runtime.block_on(trial(&driver, workers, per_agent, mode))?);
         }
         trials.sort_by_key(Trial::total);
         let median = trials[trials.len() / 2];
         println!(
             "{workers:>8} {:>8} {:>11.2} {:>9.2} {:>9.2} {:>14.2} {:>10.1} {:>12} {:>10.0}",
-            workers.div_ceil(WORKERS_PER_AGENT),
+            workers.div_ceil(per_agent),
             median.connect.as_secs_f64() * 1e3,
             median.wall.as_secs_f64() * 1e3,
             median.total().as_secs_f64() * 1e3,
@@ -166,80 +173,58 @@ fn pin(core: usize) {
     }
 }
 
-struct Driver(Child);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Prints the loss of many hosts; of several trials the one whose time is the median.
+async fn lose(
+    binary: &Path,
+    hosts: (u32, u32, u32),
+    trials: u32,
+    restart_mode: Option<&str>,
+) -> Result<()> {
+    let mut losses = Vec::new();
+    for _ in 0..trials {
+        losses.push(loss::trial(binary, hosts, restart_mode).await?);
     }
+    losses.sort_by(|one, other| one.wall.total_cmp(&other.wall));
+    let (median, (hosts, lost, _)) = (losses[losses.len() / 2], hosts);
+    let loss::Loss { wall, cpu, plans } = median;
+    println!(
+        "{lost} of {hosts} hosts lost at once: next round after {:.1} ms, driver cpu {:.1} ms, plans {plans}",
+        wall * 1e3,
+        cpu * 1e3
+    );
+    println!(
+        "{{\"bench\":\"loss\",\"hosts\":{hosts},\"lost\":{lost},\"wall_s\":{wall:.5},\"driver_cpu_s\":{cpu:.5},\"plans\":{plans}}}"
+    );
+    Ok(())
 }
 
-async fn trial(binary: &PathBuf, workers: u32, restart_mode: Option<&str>) -> Result<Trial> {
-    let agents = workers.div_ceil(WORKERS_PER_AGENT);
-    let directory = tempfile::tempdir()?;
-    let token = directory.path().join("token");
-    let text = Secret::random()
-        .map_err(|e| anyhow::anyhow!("{e}"))?
-        .to_hex();
-    write_private(&token, &text)?;
-    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let np = (agents * WORKERS_PER_AGENT).to_string();
-    let child = Command::new("taskset")
-        .args(["-c", "0"])
-        .arg(binary)
-        .args(["--launcher", "agent", "--join-token-file"])
-        .arg(&token)
-        .args([
-            "--listen",
-            &address.to_string(),
-            "--quiet",
-            "-np",
-            &np,
-            "--max-np",
-            &np,
-            "--min-np",
-            &np,
-        ])
-        .args(
-            restart_mode
-                .into_iter()
-                .flat_map(|mode| ["--restart-mode", mode]),
-        )
-        .args([
-            "--heartbeat-timeout",
-            "120s",
-            "--log-level",
-            "error",
-            "--",
-            "true",
-        ])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .context("cannot start the driver (is taskset installed?)")?;
-    let driver = Driver(child);
+async fn trial(
+    binary: &Path,
+    workers: u32,
+    per_agent: u32,
+    restart_mode: Option<&str>,
+) -> Result<Trial> {
+    let agents = workers.div_ceil(per_agent);
+    let np = agents * per_agent;
+    let driver = Driver::start(binary, np, np, restart_mode).await?;
     let bytes = Arc::new(AtomicU64::new(0));
     let (connected_in, mut connected) = mpsc::unbounded_channel();
     let (started_in, mut started) = mpsc::unbounded_channel();
-    let secret = Secret::from_token(&text);
     let permits = Arc::new(Semaphore::new(256));
-    wait_for_port(address).await?;
-    let (began, cpu_before) = (Instant::now(), cpu_seconds(driver.0.id())?);
-    for agent in 0..agents {
+    let (began, cpu_before) = (Instant::now(), driver.cpu_seconds()?);
+    for number in 0..agents {
         let permit = permits.clone().acquire_owned().await?;
-        let (secret, bytes) = (secret.clone(), bytes.clone());
+        let (address, secret, bytes) = (driver.address, driver.secret.clone(), bytes.clone());
         let (connected, started) = (connected_in.clone(), started_in.clone());
         tokio::spawn(async move {
-            let outcome = self::agent(agent, address, secret, &bytes, || {
+            let agent = async {
+                let mut agent = Agent::connect(number, per_agent, address, secret, bytes).await?;
                 drop(permit);
                 let _ = connected.send(());
-            })
-            .await;
-            let _ = started.send(outcome);
+                agent.until_started().await?;
+                anyhow::Ok(agent)
+            };
+            let _ = started.send(agent.await);
         });
     }
     for _ in 0..agents {
@@ -247,170 +232,17 @@ async fn trial(binary: &PathBuf, workers: u32, restart_mode: Option<&str>) -> Re
     }
     let connect = began.elapsed();
     let last = Instant::now();
+    // Their connections stay open until the figures are read.
+    let mut all = Vec::new();
     for _ in 0..agents {
-        started.recv().await.context("agents are gone")??;
+        all.push(started.recv().await.context("agents are gone")??);
     }
     let wall = last.elapsed();
-    let cpu = cpu_seconds(driver.0.id())? - cpu_before;
     Ok(Trial {
         connect,
         wall,
-        cpu,
-        rss_mib: rss_mib(driver.0.id())?,
+        cpu: driver.cpu_seconds()? - cpu_before,
+        rss_mib: driver.rss_mib()?,
         bytes: bytes.load(Ordering::Relaxed),
     })
-}
-
-fn write_private(path: &PathBuf, text: &str) -> Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    Ok(writeln!(file, "{text}")?)
-}
-
-async fn wait_for_port(address: SocketAddr) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(address).await.is_err() {
-        ensure!(
-            Instant::now() < until,
-            "the driver does not listen at {address}"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
-}
-
-/// One agent: answers the driver until its round has started.
-async fn agent(
-    number: u32,
-    address: SocketAddr,
-    secret: Secret,
-    bytes: &AtomicU64,
-    connected: impl FnOnce(),
-) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let mut frames = FrameBuffer::default();
-    let random = nonce().map_err(|e| anyhow::anyhow!("{e}"))?;
-    let dialler = Dialler::new(secret, Purpose::Control, random);
-    stream.write_all(&to_frame(dialler.hello())?).await?;
-    let challenge: Challenge = read(&mut stream, &mut frames, bytes).await?;
-    stream
-        .write_all(&to_frame(&dialler.answer(&challenge)?)?)
-        .await?;
-    let verdict: Verdict = read(&mut stream, &mut frames, bytes).await?;
-    ensure!(verdict == Verdict::Welcome, "{verdict:?}");
-    let register = Register {
-        task: None,
-        keeps_run: None,
-        agent: None,
-        probes: false,
-        host: HostId::new(format!("host-{number:05}")),
-        software: env!("CARGO_PKG_VERSION").into(),
-        slots: WORKERS_PER_AGENT,
-        detected_slots: None,
-        self_registered: true,
-        memory_port: 1,
-        free_port: 2,
-        address: None,
-    };
-    stream.write_all(&to_frame(&register)?).await?;
-    let mut sent = 0;
-    let mut waiting = Vec::new();
-    // Connected: the driver has answered with its set-up.
-    let first: ToAgent = read(&mut stream, &mut frames, bytes).await?;
-    let epoch = first.epoch;
-    connected();
-    loop {
-        let message: ToAgent = read(&mut stream, &mut frames, bytes).await?;
-        let report = match message.command {
-            AgentCommand::Spawn(spawn) => {
-                waiting.push(Waiting {
-                    process: spawn.process,
-                    left: None,
-                    data_port: 3,
-                });
-                if waiting.len() < WORKERS_PER_AGENT as usize {
-                    continue;
-                }
-                AgentReport::Waiting {
-                    workers: std::mem::take(&mut waiting),
-                }
-            }
-            AgentCommand::Plan { round, members } => {
-                let held = |process: Process| Held {
-                    process,
-                    commit: None,
-                    empty: false,
-                    data_port: 3,
-                };
-                let members = members.into_iter().map(held).collect();
-                AgentReport::Ready {
-                    round,
-                    members,
-                    kept: Vec::new(),
-                    free_port: 2,
-                }
-            }
-            AgentCommand::Start(start) => {
-                ensure!(
-                    start.members.len() == WORKERS_PER_AGENT as usize,
-                    "a member is missing"
-                );
-                return Ok(stream);
-            }
-            _ => continue,
-        };
-        sent += 1;
-        let frame = to_frame(&FromAgent {
-            epoch,
-            number: sent,
-            report,
-        })?;
-        bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        stream.write_all(&frame).await?;
-    }
-}
-
-async fn read<T: serde::de::DeserializeOwned>(
-    stream: &mut TcpStream,
-    frames: &mut FrameBuffer,
-    bytes: &AtomicU64,
-) -> Result<T> {
-    loop {
-        if let Some(message) = frames.next_message()? {
-            return Ok(message);
-        }
-        let n = stream.read_buf(frames.buffer()).await?;
-        ensure!(n > 0, "the driver hung up");
-        bytes.fetch_add(n as u64, Ordering::Relaxed);
-    }
-}
-
-/// Time on a processor of all threads of a process, in seconds.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let mut nanos = 0.0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let stat = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanos += stat
-            .split_whitespace()
-            .next()
-            .context("no schedstat")?
-            .parse::<f64>()?;
-    }
-    Ok(nanos / 1e9)
-}
-
-fn rss_mib(pid: u32) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .context("no VmHWM")?;
-    let kib: f64 = line.split_whitespace().nth(1).context("no size")?.parse()?;
-    Ok(kib / 1024.0)
 }

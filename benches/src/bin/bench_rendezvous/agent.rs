@@ -1,0 +1,176 @@
+//! A fake agent: it answers as an agent does, and does nothing else.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::{Result, ensure};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, DriverEpoch, FromAgent, HostId, Process, Round, ToAgent,
+    auth::{Challenge, Dialler, Purpose, Secret, Verdict, nonce},
+    control::{Held, Register, Waiting},
+    frame::{FrameBuffer, to_frame},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// An agent whose driver has answered with its set-up.
+pub(crate) struct Agent {
+    stream: TcpStream,
+    frames: FrameBuffer,
+    /// Over the wire, both ways, of all agents.
+    bytes: Arc<AtomicU64>,
+    epoch: DriverEpoch,
+    sent: u64,
+    workers: u32,
+    /// Workers that have started and are not reported yet.
+    waiting: Vec<Waiting>,
+    /// Workers of the round.
+    members: Vec<Process>,
+    /// Rounds that were planned with this host.
+    pub(crate) plans: u32,
+}
+
+impl Agent {
+    /// Connects the agent of a host with so many workers.
+    pub(crate) async fn connect(
+        number: u32,
+        workers: u32,
+        address: SocketAddr,
+        secret: Secret,
+        bytes: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut agent = Self {
+            stream,
+            frames: FrameBuffer::default(),
+            bytes,
+            epoch: DriverEpoch(0),
+            sent: 0,
+            workers,
+            waiting: Vec::new(),
+            members: Vec::new(),
+            plans: 0,
+        };
+        let random = nonce().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let dialler = Dialler::new(secret, Purpose::Control, random);
+        agent.stream.write_all(&to_frame(dialler.hello())?).await?;
+        let challenge: Challenge = agent.read().await?;
+        let answer = to_frame(&dialler.answer(&challenge)?)?;
+        agent.stream.write_all(&answer).await?;
+        let verdict: Verdict = agent.read().await?;
+        ensure!(verdict == Verdict::Welcome, "{verdict:?}");
+        let register = Register {
+            task: None,
+            keeps_run: None,
+            agent: None,
+            probes: false,
+            host: HostId::new(format!("host-{number:05}")),
+            software: env!("CARGO_PKG_VERSION").into(),
+            slots: workers,
+            detected_slots: None,
+            self_registered: true,
+            memory_port: 1,
+            free_port: 2,
+            address: None,
+        };
+        agent.stream.write_all(&to_frame(&register)?).await?;
+        let first: ToAgent = agent.read().await?;
+        agent.epoch = first.epoch;
+        Ok(agent)
+    }
+
+    /// Answers the driver until the next round has started. Returns its size.
+    pub(crate) async fn until_started(&mut self) -> Result<u32> {
+        loop {
+            let message: ToAgent = self.read().await?;
+            match message.command {
+                AgentCommand::Spawn(spawn) => {
+                    self.comes(spawn.process, None).await?;
+                }
+                AgentCommand::Abort { round } => {
+                    for process in std::mem::take(&mut self.members) {
+                        self.comes(process, Some(round)).await?;
+                    }
+                }
+                AgentCommand::Plan { round, members } => {
+                    self.plans += 1;
+                    self.answer(round, members).await?;
+                }
+                AgentCommand::Start(start) => {
+                    ensure!(
+                        start.members.len() == self.workers as usize,
+                        "a member is missing"
+                    );
+                    self.members = start.members.iter().map(|member| member.process).collect();
+                    return Ok(start.size);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Resets the connection, as the kernel of a host does that has lost its agent.
+    pub(crate) fn reset(self) -> Result<()> {
+        Ok(self.stream.set_zero_linger()?)
+    }
+
+    /// A worker is at `run()`. All of the host are reported together.
+    async fn comes(&mut self, process: Process, left: Option<Round>) -> Result<()> {
+        self.waiting.push(Waiting {
+            process,
+            left,
+            data_port: 3,
+        });
+        if self.waiting.len() < self.workers as usize {
+            return Ok(());
+        }
+        let workers = std::mem::take(&mut self.waiting);
+        self.report(AgentReport::Waiting { workers }).await
+    }
+
+    async fn answer(&mut self, round: Round, members: Vec<Process>) -> Result<()> {
+        let held = |process: Process| Held {
+            process,
+            commit: None,
+            empty: false,
+            data_port: 3,
+        };
+        self.report(AgentReport::Ready {
+            round,
+            members: members.into_iter().map(held).collect(),
+            kept: Vec::new(),
+            free_port: 2,
+        })
+        .await
+    }
+
+    async fn report(&mut self, report: AgentReport) -> Result<()> {
+        self.sent += 1;
+        let frame = to_frame(&FromAgent {
+            epoch: self.epoch,
+            number: self.sent,
+            report,
+        })?;
+        self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        Ok(self.stream.write_all(&frame).await?)
+    }
+
+    async fn read<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+        loop {
+            if let Some(message) = self.frames.next_message()? {
+                return Ok(message);
+            }
+            let n = self.stream.read_buf(self.frames.buffer()).await?;
+            ensure!(n > 0, "the driver hung up");
+            self.bytes.fetch_add(n as u64, Ordering::Relaxed);
+        }
+    }
+}
