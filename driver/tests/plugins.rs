@@ -5,12 +5,18 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// How long the kernel may take for processes that end with a command.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A command of the binary in this directory.
 fn elasticrun(directory: &Path, words: &[&str]) -> Command {
@@ -189,10 +195,7 @@ fn hosts_are_shown_with_what_would_become_of_them() {
     let words = ["hosts", "-H", "a:4", "--discovery", "file:path=list"];
     let text = printed(dir, &words);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    assert_eq!(
-        lines[..2],
-        ["source fixed: 1 hosts", "source file: 1 hosts"]
-    );
+    assert_eq!(lines[..2], ["source fixed: 1 hosts", "source file: 1 hosts"]);
     assert!(lines[2].starts_with("a ") && lines[2].contains("4 slots (given)"));
     assert!(lines[3].ends_with("used     ready"), "{text}");
     let failing = ["hosts", "--json", "--host-discovery-script", "/bin/false"];
@@ -201,6 +204,59 @@ fn hosts_are_shown_with_what_would_become_of_them() {
     let row: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(row["sources"][0]["kind"], "bad configuration");
     assert!(refused(dir, &["hosts"]).contains("expected a source of hosts"));
+}
+
+/// A plugin in Python with this value of the field `hosts`, and these statements before its first answer.
+fn python_plugin(dir: &Path, statements: &str, hosts: &str) -> String {
+    let path = dir.join("plugin.py");
+    let text = format!(
+        r#"#!/usr/bin/env python3
+import json, os, subprocess
+def say(body):
+    data = json.dumps(body).encode()
+    os.write(3, b"%d\n" % len(data) + data)
+{statements}
+say({{"hello": {{"frames": 1, "manifest": {{"name": "python", "version": "1"}}}}}})
+stream = os.fdopen(3, "rb", buffering=0)
+while head := stream.readline():
+    call = json.loads(stream.read(int(head)))
+    answer = {{"answer": call["id"]}}
+    if call["call"] == "poll":
+        answer["snapshot"] = {{"hosts": {hosts}}}
+    say(answer)
+    if call["call"] == "destroy":
+        break
+"#
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("exec:path={}", path.display())
+}
+
+/// Whether the process runs. A zombie has ended.
+fn is_alive(process: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    state.is_some_and(|state| state != b'Z')
+}
+
+#[test]
+fn what_a_plugin_started_ends_with_the_command() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let start =
+        "child = subprocess.Popen(['sleep', '1000'])\nopen('child', 'a').write(f'{child.pid}\\n')";
+    let spec = python_plugin(dir, start, r#"[{"id": "a"}]"#);
+    printed(dir, &["hosts", "--discovery", &spec]);
+    let children = fs::read_to_string(dir.join("child")).unwrap();
+    assert!(!children.is_empty());
+    for child in children.lines() {
+        let began = Instant::now();
+        while is_alive(child) {
+            assert!(began.elapsed() < PATIENCE, "{child} lives on");
+            thread::yield_now();
+        }
+    }
 }
 
 #[test]

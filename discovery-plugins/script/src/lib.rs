@@ -13,7 +13,6 @@
 //! # Not promised
 //! Output that a background process writes after the end of the program is ignored.
 
-mod group_leader;
 mod plugin;
 mod run;
 

@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::group_leader;
+use elasticrun_group_leader::fork_program;
 
 /// The size limit of the output, in bytes.
 pub(crate) const MAX_OUTPUT: usize = 4 << 20;
@@ -102,7 +102,7 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
 
 /// A program in its own process group, which ends when this is dropped, or with this process.
 struct Group {
-    /// The leader of the group ([`group_leader`]), which ends with the status of the program.
+    /// The leader of the group ([`elasticrun_group_leader`]), which ends with the status of the program.
     program: Child,
     reaped: bool,
 }
@@ -111,8 +111,8 @@ impl Group {
     fn start(program: &Path) -> io::Result<Self> {
         let parent = std::process::id();
         let spawn = |command: &mut Command| {
-            // SAFETY: `group_leader::fork_program` makes system calls only, as required between fork and exec.
-            unsafe { command.pre_exec(move || group_leader::fork_program(parent)) };
+            // SAFETY: `fork_program` makes system calls only, as required between fork and exec.
+            unsafe { command.pre_exec(move || fork_program(parent)) };
             command
                 .process_group(0)
                 .stdin(Stdio::null())

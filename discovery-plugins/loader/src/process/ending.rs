@@ -20,6 +20,7 @@ use nix::{
 /// A process in its own group that is not reaped.
 #[derive(Debug)]
 pub(super) struct Process {
+    /// The leader of the group, which ends with the status of the plugin.
     child: Child,
     /// A pidfd: readable after the end of the process.
     ended: OwnedFd,

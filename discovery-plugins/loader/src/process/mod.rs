@@ -15,8 +15,7 @@
 //! - No code of the plugin runs in the driver, not even a constructor of its library.
 //!
 //! # Not promised
-//! Children of the plugin in their own session outlive its process. If the driver is killed, its other children outlive it
-//! as well.
+//! Children of the plugin in their own session outlive its process.
 
 mod child;
 mod ending;

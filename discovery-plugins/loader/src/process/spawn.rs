@@ -1,8 +1,9 @@
 //! Starts a plugin's process.
 //!
 //! # Invariants
-//! - It dies with the thread that started it, and so with the driver, however the driver ends (PR_SET_PDEATHSIG).
-//! - It leads its own process group: a Ctrl-C at the terminal reaches only the driver, and its children end with it.
+//! - It has its own process group: a Ctrl-C at the terminal reaches only the driver, and its children end with it.
+//! - The group ends with the thread that started it, and so with the driver, however the driver ends
+//!   ([`elasticrun_group_leader`]).
 //! - It inherits its connection as descriptor 3, an image of its library as 4, and no other descriptor.
 
 use std::{
@@ -15,12 +16,14 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use elasticrun_group_leader::fork_program;
 use nix::fcntl::{FcntlArg, fcntl};
 
 use super::{Program, ProgramKind, environment};
 use crate::{frames::CONNECTION, serve::IMAGE};
 
-/// Starts the process with the variables that `needed` names.
+/// Starts the process with the variables that `needed` names. The child is the leader of its group, which ends with the status
+/// of the process.
 pub(super) fn spawn(program: &Program, needed: &[String]) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     let connection = duplicate_high(&theirs)?;
@@ -32,7 +35,7 @@ pub(super) fn spawn(program: &Program, needed: &[String]) -> io::Result<(Child, 
         }
         ProgramKind::Executable => (Command::new(&program.path), None),
     };
-    let parent = std::process::id() as libc::pid_t;
+    let parent = std::process::id();
     let targets = [
         (connection.as_raw_fd(), CONNECTION),
         (image.as_ref().map_or(-1, AsRawFd::as_raw_fd), IMAGE),
@@ -73,19 +76,15 @@ fn reserve_targets() -> io::Result<Vec<File>> {
     }
 }
 
-/// Runs in the forked child. Makes system calls only.
-fn prepare_child(parent: libc::pid_t, targets: [(i32, i32); 2]) -> io::Result<()> {
+/// Runs in the forked child and returns in the process that executes the program. Makes system calls only.
+fn prepare_child(parent: u32, targets: [(i32, i32); 2]) -> io::Result<()> {
     let check = |result: libc::c_int| match result {
         ..0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     };
+    fork_program(parent)?;
     // SAFETY: system calls with integers and a pointer to a live local.
     unsafe {
-        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-        // If the parent died before the call, no signal follows.
-        if libc::getppid() != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
         // A crash is logged. It must not dump core into the job's directory.
         let none = libc::rlimit {
             rlim_cur: 0,

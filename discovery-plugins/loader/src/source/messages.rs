@@ -6,10 +6,12 @@ use elasticrun_plugin_sdk::{Command, Snapshot};
 
 use crate::Failure;
 
-/// A call on the plugin, with its deadline.
+/// A call on the plugin. Those that the plugin answers have a deadline.
 pub(super) enum Call {
     Poll(Duration),
     Command(Command, Duration),
+    /// Destroy the instance. The sender is dropped then.
+    End(Sender<Infallible>),
 }
 
 /// An event for the poll timer.
@@ -22,7 +24,7 @@ pub(super) enum TimerEvent {
     Changed,
     /// A new command for the plugin.
     Command(Command),
-    /// Stop after the pending commands. The sender is dropped then.
+    /// Stop after the pending commands. The sender is dropped once the process of an idle plugin has ended too.
     Finish(Sender<Infallible>),
     /// Stop now.
     Stop,

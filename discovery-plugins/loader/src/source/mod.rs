@@ -135,6 +135,7 @@ impl Source {
             command_running: false,
             finishing: None,
             has_changed: false,
+            busy: false,
             signal_queued,
         };
         named("discovery").spawn(move || poll_timer.run())?;
@@ -175,7 +176,8 @@ impl Running {
         let _ = self.events.send(TimerEvent::Command(command));
     }
 
-    /// Stops after the plugin has received all commands. Waits for that until `deadline`.
+    /// Stops after the plugin has received all commands, and after its process has ended if it is idle. Waits for that until
+    /// `deadline`. The process of a busy plugin ends with the calling process.
     pub fn finish(self, deadline: Instant) {
         let (done, finished) = channel();
         if self.events.send(TimerEvent::Finish(done)).is_ok() {

@@ -41,13 +41,18 @@ impl PollThread {
         }
     }
 
-    /// Executes calls until their sender is dropped.
+    /// Executes calls until the end, or until their sender is dropped.
     pub(super) fn run(mut self, calls: &Receiver<Call>) {
         while let Ok(call) = calls.recv() {
             let event = match call {
                 Call::Poll(deadline) => TimerEvent::PollDone(self.poll(deadline)),
                 Call::Command(command, deadline) => {
                     TimerEvent::CommandDone(self.command(&command, deadline))
+                }
+                Call::End(done) => {
+                    self.live = None;
+                    drop(done);
+                    break;
                 }
             };
             if self.events.send(event).is_err() {

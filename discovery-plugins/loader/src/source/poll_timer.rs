@@ -35,6 +35,8 @@ pub(super) struct PollTimer {
     pub(super) pending_commands: VecDeque<Command>,
     /// A command is running.
     pub(super) command_running: bool,
+    /// A call is running.
+    pub(super) busy: bool,
     /// Dropped at the end; see [`TimerEvent::Finish`].
     pub(super) finishing: Option<Sender<Infallible>>,
     /// The plugin has signalled a change since the start of the last poll.
@@ -49,6 +51,14 @@ struct Stopped;
 impl PollTimer {
     pub(super) fn run(mut self) {
         while self.poll_once().is_ok() {}
+        // The process of a plugin that is idle gets the time to end well. A plugin that is busy ends with this process.
+        if let Some(done) = self.finishing.take()
+            && !self.busy
+            && !self.may_hang
+        {
+            // Fails after the end of the poll thread.
+            let _ = self.calls.send(Call::End(done));
+        }
     }
 
     /// Runs one poll and the pause after it.
@@ -83,6 +93,7 @@ impl PollTimer {
         hung: impl FnOnce(Failure) -> TimerEvent,
     ) -> Result<TimerEvent, Stopped> {
         let limit = self.deadline + GRACE;
+        self.busy = true;
         let mut limit = self.may_hang.then(|| Instant::now() + limit);
         let mut hung = Some(hung);
         loop {
@@ -102,7 +113,10 @@ impl PollTimer {
                     }
                 }
                 Ok(TimerEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
-                Ok(result) => return Ok(result),
+                Ok(result) => {
+                    self.busy = false;
+                    return Ok(result);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     limit = None;
                     let message = format!("the plugin is not back after {:?}", self.deadline);

@@ -1,6 +1,6 @@
 //! Discovery sources that misbehave. At the start the job ends with exit code 5; later it tolerates the failure.
 
-use elasticrun_process_tests::{Job, binaries};
+use elasticrun_process_tests::{Job, Running, binaries};
 
 #[test]
 fn a_script_that_fails_at_the_start_ends_the_job() {
@@ -151,6 +151,35 @@ fn what_a_plugin_prints_is_in_the_log_and_not_in_the_output() {
     let line = "printed to standard output: hosts are on their way";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
     assert!(!ended.stdout.contains("on their way"), "{}", ended.stdout);
+}
+
+/// A job of two workers beside a plugin whose poll behaves like this, once the plugin has started a program.
+fn with_child(poll: &str) -> Running {
+    let flags = "-H localhost:2 --launcher local";
+    let mut job = of_plugin(flags, &format!("poll={poll}")).start();
+    job.wait_training(2, 3);
+    let gate = job.path("gate");
+    job.wait_for("the plugin starts a program", |_| {
+        gate.exists().then_some(())
+    });
+    job
+}
+
+#[test]
+fn what_a_plugin_started_ends_with_the_job() {
+    for poll in ["keep_child", "child_and_hang"] {
+        let job = with_child(poll);
+        job.finish();
+        // It fails if a process of the job is left.
+        job.end().expect(0, &["succeeded"]);
+    }
+}
+
+#[test]
+fn what_a_plugin_started_ends_with_a_driver_that_is_killed() {
+    for poll in ["keep_child", "child_and_hang"] {
+        with_child(poll).kill_driver();
+    }
 }
 
 #[test]

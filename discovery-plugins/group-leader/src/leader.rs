@@ -6,13 +6,26 @@
 //! The kernel can signal a child when its parent dies, but not the child's children. So the kernel signals the leader, and
 //! the leader kills the group. The leader ends with the status of the program, so waiting for the leader is waiting for the
 //! program. It executes no other program: it makes only system calls, on the memory of the fork.
+//!
+//! # Invariants
+//! - The group ends with the thread that started the leader, and so with the job, however the job ends.
+//! - The program ends with the leader, so a signal that kills the leader leaves no program behind.
+//! - The leader holds no descriptor.
+//!
+//! # Not promised
+//! A process in its own session (a daemon) is no member of the group, and outlives it. Pages that the job rewrites while the
+//! program runs are copied for the leader.
 
 use std::io;
 
 /// Runs in the forked child, which becomes the leader. Returns only in a child of the leader, which executes the program.
 ///
-/// `parent` is the forking process. Its calling *thread* must outlive the program.
-pub(crate) fn fork_program(parent: u32) -> io::Result<()> {
+/// The forked child must lead its process group. `parent` is the forking process. Its calling *thread* must outlive the
+/// program.
+///
+/// # Errors
+/// The parent has died, or a system call failed.
+pub fn fork_program(parent: u32) -> io::Result<()> {
     // SAFETY: system calls with integers and pointers to live locals. All are allowed after a fork.
     unsafe {
         let mut waited: libc::sigset_t = std::mem::zeroed();
@@ -25,13 +38,20 @@ pub(crate) fn fork_program(parent: u32) -> io::Result<()> {
             &raw const waited,
             &raw mut before,
         ))?;
+        // A job may ignore the signal, and then no end of a child can be waited for.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM))?;
         // If the parent died before the call, no signal follows.
         if libc::getppid() as u32 != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        let leader = libc::getpid();
         match check(libc::fork())? {
             0 => {
+                check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+                if libc::getppid() != leader {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
                 check(libc::sigprocmask(
                     libc::SIG_SETMASK,
                     &raw const before,
