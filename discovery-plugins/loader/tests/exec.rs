@@ -199,6 +199,23 @@ fn each_mistake_of_a_program_is_reported() {
 }
 
 #[test]
+fn a_program_that_exits_while_its_child_holds_the_connection_is_gone_at_once() {
+    let leaves_child = SHELL.replace(
+        "'{\"call\":\"poll\",'*) say",
+        "'{\"call\":\"poll\",'*) sleep 1000 & exit 3; say",
+    );
+    let (_dir, path) = written_as("leaves-child", &leaves_child);
+    let mut live = started(&format!("exec:path={}", path.display())).unwrap();
+    // A call that waits for its deadline gives another failure.
+    let failure = live.poll(PLENTY).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Died);
+    assert_eq!(
+        failure.message,
+        "the plugin exited with code 3, which nobody asked for"
+    );
+}
+
+#[test]
 fn unrequested_answers_and_unknown_frames_are_ignored() {
     let (_dir, path) = written_as("rack.py", PYTHON);
     let mut live = started(&format!("exec:path={},poll=chatty", path.display())).unwrap();

@@ -73,6 +73,7 @@ impl Child {
             lines: Lines::new(name),
             messages: sender,
             signal: Arc::new(signal),
+            ended: process.ended().map_err(failed)?,
             printed: printed.clone(),
         };
         let named = thread::Builder::new().name(format!("frames {name}"));
@@ -214,7 +215,8 @@ impl Child {
                     return Err(self.gone(broken, last_line));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let why = format!("the plugin was not back after {deadline:?} and was killed");
+                    let time = rounded(deadline);
+                    let why = format!("the plugin was not back after {time:?} and was killed");
                     return Err(self.hung(&why));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone(None, None)),
@@ -272,5 +274,30 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.end();
+    }
+}
+/// A time limit for a message. A few milliseconds of it may be used up by the start of the process.
+fn rounded(time: Duration) -> Duration {
+    let unit = match time.as_secs() {
+        0 => 1,
+        1..10 => 100,
+        _ => 1000,
+    };
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(millis.saturating_add(unit / 2) / unit * unit)
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_shown_as_it_was_set() {
+        let shown = |nanos| format!("{:?}", rounded(Duration::from_nanos(nanos)));
+        assert_eq!(shown(29_999_999_810), "30s");
+        assert_eq!(shown(1_951_000_000), "2s");
+        assert_eq!(shown(50_000_000), "50ms");
+        assert_eq!(rounded(Duration::MAX).subsec_nanos(), 0);
     }
 }

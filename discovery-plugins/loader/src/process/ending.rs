@@ -38,6 +38,11 @@ impl Process {
         }
     }
 
+    /// A descriptor that is readable after its end.
+    pub(super) fn ended(&self) -> io::Result<OwnedFd> {
+        self.ended.try_clone()
+    }
+
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }

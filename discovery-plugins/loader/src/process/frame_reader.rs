@@ -5,7 +5,7 @@
 use std::{
     io::{self, Read},
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     process::{ChildStderr, ChildStdout},
@@ -51,6 +51,8 @@ pub(crate) enum PluginMessage {
 /// Reads frames and output of a plugin's process.
 pub(super) struct FrameReader {
     pub(super) connection: UnixStream,
+    /// Readable after the end of the process.
+    pub(super) ended: OwnedFd,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) lines: Lines,
@@ -62,11 +64,14 @@ pub(super) struct FrameReader {
     pub(super) printed: Arc<AtomicU64>,
 }
 
+/// Reads of the connection after the end of the process: more than its buffer holds. A child of the process may write on.
+const MAX_READS_AFTER_END: u32 = 64;
+
 /// The connection is closed.
 struct Closed;
 
 impl FrameReader {
-    /// Reads until the connection ends.
+    /// Reads until the connection or the process ends.
     pub(super) fn run(mut self) {
         let broken = self.read_all().err().map(|why| why.to_string());
         // Its last output may still be in the pipe.
@@ -89,19 +94,29 @@ impl FrameReader {
         nonblocking(self.stderr.as_fd())?;
         let mut frames = Vec::new();
         let mut pipes_open = true;
+        // After the end of the process its connection may be open in a child. What is in it is still read.
+        let mut reads_after_end = None;
         loop {
-            let mut fds = vec![PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
+            let mut fds = vec![
+                PollFd::new(self.connection.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.ended.as_fd(), PollFlags::POLLIN),
+            ];
             if pipes_open {
                 fds.push(PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN));
                 fds.push(PollFd::new(self.stderr.as_fd(), PollFlags::POLLIN));
             }
-            match poll(&mut fds, PollTimeout::NONE) {
+            let timeout = match reads_after_end {
+                None => PollTimeout::NONE,
+                Some(_) => PollTimeout::ZERO,
+            };
+            match poll(&mut fds, timeout) {
                 Err(Errno::EINTR) => continue,
                 result => result?,
             };
-            let (has_frames, has_output) = (
+            let (has_frames, has_ended, has_output) = (
                 fds[0].any().unwrap_or(true),
-                fds[1..].iter().any(|fd| fd.any().unwrap_or(true)),
+                fds[1].any().unwrap_or(true),
+                fds[2..].iter().any(|fd| fd.any().unwrap_or(true)),
             );
             // Output first, so that the log keeps the order of events as far as possible.
             if has_output {
@@ -109,6 +124,12 @@ impl FrameReader {
             }
             if has_frames && self.read(&mut frames)?.is_err() {
                 return Ok(());
+            }
+            match &mut reads_after_end {
+                Some(left) if *left == 0 || !has_frames => return Ok(()),
+                Some(left) => *left -= 1,
+                // A frame may have arrived between the checks of the two descriptors, so there is one more check.
+                None => reads_after_end = has_ended.then_some(MAX_READS_AFTER_END),
             }
         }
     }
