@@ -1,12 +1,10 @@
-//! Output and log lines of a plugin's process, as lines of the driver's log. Length and rate are limited.
+//! Output and log lines of a plugin's process, as lines of the driver's log. Length and rate are limited. The limit of the
+//! rate falls while a plugin exceeds it, so that a plugin that never stops cannot fill the disk.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Instant};
 
-/// Lines per second. Further lines are only counted.
-const MAX_LINES: u32 = 100;
+use super::log_rate::LogRate;
+
 /// Length limit of a line, in bytes.
 const MAX_LENGTH: usize = 2000;
 
@@ -18,8 +16,7 @@ pub(super) struct Lines {
     partial: [Vec<u8>; 2],
     /// The last lines on standard error, for the cause of its end.
     last: VecDeque<String>,
-    since: Instant,
-    count: u32,
+    rate: LogRate,
 }
 
 impl Lines {
@@ -28,8 +25,7 @@ impl Lines {
             plugin: plugin.to_owned(),
             partial: [Vec::new(), Vec::new()],
             last: VecDeque::new(),
-            since: Instant::now(),
-            count: 0,
+            rate: LogRate::new(Instant::now()),
         }
     }
 
@@ -93,14 +89,11 @@ impl Lines {
     }
 
     fn may_log(&mut self) -> bool {
-        if self.since.elapsed() >= Duration::from_secs(1) {
-            if let Some(more) = self.count.checked_sub(MAX_LINES).filter(|more| *more > 0) {
-                tracing::warn!(plugin = %self.plugin, "{more} more lines that are not shown");
-            }
-            (self.since, self.count) = (Instant::now(), 0);
+        let now = Instant::now();
+        if let Some(hidden) = self.rate.next_window(now) {
+            tracing::warn!(plugin = %self.plugin, "{hidden} more lines that are not shown");
         }
-        self.count += 1;
-        self.count <= MAX_LINES
+        self.rate.take()
     }
 }
 
@@ -138,12 +131,10 @@ mod tests {
     }
 
     #[test]
-    fn length_and_rate_are_limited() {
+    fn length_is_limited() {
         let mut lines = Lines::new("p");
         lines.printed(1, &[b'x'; 3 * MAX_LENGTH]);
         assert_eq!(lines.last.len(), 2);
         assert!(lines.last.iter().all(|line| line.len() == MAX_LENGTH));
-        let logged = (0..300).filter(|_| lines.may_log()).count();
-        assert!(logged < MAX_LINES as usize, "{logged}");
     }
 }

@@ -22,6 +22,7 @@ mod ending;
 mod environment;
 mod frame_reader;
 mod lines;
+mod log_rate;
 mod spawn;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
