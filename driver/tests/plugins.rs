@@ -162,6 +162,20 @@ fn plugins_are_listed_and_described() {
         text.contains("odd              cannot be used: ./lib"),
         "{text}"
     );
+    let message = refused(dir, &["plugin", "inspect", "odd", "--plugin-dir", "."]);
+    assert_eq!(
+        message.matches("not a dynamic library").count(),
+        1,
+        "{message}"
+    );
+    let script = dir.join("elasticrun-plugin-script-b");
+    fs::write(&script, "#!/x/python\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let message = refused(dir, &["plugin", "inspect", "script-b", "--plugin-dir", "."]);
+    assert!(
+        message.contains("its first line names /x/python, which is not there"),
+        "{message}"
+    );
     let text = printed(dir, &["plugin", "inspect", "file"]);
     assert!(text.contains("changes are  pushed"), "{text}");
     assert!(

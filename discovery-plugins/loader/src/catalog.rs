@@ -148,9 +148,9 @@ impl Catalog {
 
     /// Runs a program that exchanges frames by itself, to get its manifest.
     fn executable(&self, name: &str, path: &Path) -> Result<IdentifiedProgram, Error> {
-        let path: PathBuf = path::absolute(path).map_err(|source| Error::Io {
+        let path: PathBuf = path::absolute(path).map_err(|why| Error::Io {
             path: path.to_owned(),
-            source,
+            why,
         })?;
         let content = trusted(&path)?;
         self.check(name, &path, Hash::digest(&content))?;

@@ -2,13 +2,14 @@
 
 use std::{
     fmt::Write,
-    fs,
+    fs, io,
     os::unix::process::ExitStatusExt,
     path::{self, Path, PathBuf},
     process::ExitStatus,
     time::Duration,
 };
 
+use elasticrun_group_leader::check_interpreter;
 use elasticrun_plugin_sdk::{
     ErrorKind, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_lines,
 };
@@ -59,7 +60,7 @@ impl Plugin for Script {
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
         let hosts = match run(&self.path, deadline) {
             Ok(finished) => hosts(finished).map_err(|why| (why, false)),
-            Err(error) => Err((error.to_string(), is_temporary(&error))),
+            Err(error) => Err((self.why(&error), is_temporary(&error))),
         };
         match hosts {
             Ok(hosts) => {
@@ -79,6 +80,18 @@ impl Plugin for Script {
 }
 
 fn about(path: &Path, why: &str) -> String {
+impl Script {
+    /// An error of a run. If the program is there and its interpreter is not, the system's error is misleading.
+    fn why(&self, error: &run::Error) -> String {
+        match (error, check_interpreter(&self.path)) {
+            (run::Error::Start(error), Err(why)) if error.kind() == io::ErrorKind::NotFound => {
+                format!("cannot be run: {why}")
+            }
+            _ => error.to_string(),
+        }
+    }
+}
+
     format!("{} {why}", path.display())
 }
 

@@ -289,10 +289,12 @@ fn what_cannot_be_run_is_refused_when_it_is_made() {
 fn a_program_whose_interpreter_is_missing_is_refused() {
     let (kind, message) = Fixture::new("#!/does/not/exist\n").refused();
     assert_eq!(kind, ErrorKind::BadConfig);
-    assert!(
-        message.starts_with("cannot be run: No such file"),
-        "{message}"
+    assert_eq!(
+        message,
+        "cannot be run: its first line names /does/not/exist, which is not there"
     );
+    let (_, message) = Fixture::new("#!/bin/sh\r\necho a\r\n").refused();
+    assert!(message.contains("a carriage return"), "{message}");
 }
 
 /// Runs a hanging program in its own process (a second run of this test) and kills that process.

@@ -1,4 +1,4 @@
-//! Why a plugin cannot be loaded.
+//! Why a plugin cannot be loaded. Each error prints its cause, so that no error has a source, which would be printed twice.
 
 use std::{io, path::PathBuf};
 
@@ -31,12 +31,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// The file is unreadable.
-    #[error("{}: cannot be read: {source}", path.display())]
+    #[error("{}: cannot be read: {why}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The error of the system.
-        source: io::Error,
+        why: io::Error,
     },
     /// Not a plain file.
     #[error("{}: not a file", path.display())]
@@ -51,12 +51,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// Not a complete image for this machine.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {why}", path.display())]
     BadImage {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: BadImage,
+        why: BadImage,
     },
     /// The system's loader refuses it.
     #[error("{}: cannot be loaded: {why}", path.display())]
@@ -78,12 +78,12 @@ pub enum Error {
         symbol: String,
     },
     /// Its exported table is invalid.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {why}", path.display())]
     BadTable {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: BadTable,
+        why: BadTable,
     },
     /// The plugin is not in the list of allowed plugins.
     #[error(

@@ -48,22 +48,22 @@ pub(crate) fn sealed_copy(
     allow: impl FnOnce(Hash) -> Result<(), Error>,
 ) -> Result<Image, Error> {
     let bytes = trusted(path)?;
-    elf::check(&bytes).map_err(|source| Error::BadImage {
+    elf::check(&bytes).map_err(|why| Error::BadImage {
         path: path.to_owned(),
-        source,
+        why,
     })?;
     allow(Hash::digest(&bytes))?;
-    seal(path, &bytes).map(Image).map_err(|source| Error::Io {
+    seal(path, &bytes).map(Image).map_err(|why| Error::Io {
         path: path.to_owned(),
-        source,
+        why,
     })
 }
 
 /// The content of a plain file that is not world-writable.
 pub(crate) fn trusted(path: &Path) -> Result<Vec<u8>, Error> {
-    let failed = |source| Error::Io {
+    let failed = |why| Error::Io {
         path: path.to_owned(),
-        source,
+        why,
     };
     // Non-blocking, so that the open of a pipe does not wait for a writer.
     let open = OpenOptions::new()
@@ -96,9 +96,9 @@ fn refuse_world_writable(path: &Path, file: &fs::Metadata) -> Result<(), Error> 
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let metadata = fs::metadata(directory).map_err(|source| Error::Io {
+    let metadata = fs::metadata(directory).map_err(|why| Error::Io {
         path: directory.to_owned(),
-        source,
+        why,
     })?;
     if metadata.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
         return Err(Error::WorldWritable {

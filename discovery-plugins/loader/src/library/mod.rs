@@ -77,9 +77,9 @@ impl Library {
         // SAFETY: the symbol's name declares a table, and the library stays loaded.
         let table = unsafe { Table::read(pointer) };
         let found = table.and_then(|table| Ok((table.manifest()?, table)));
-        let (manifest, table) = found.map_err(|source| Error::BadTable {
+        let (manifest, table) = found.map_err(|why| Error::BadTable {
             path: path.to_owned(),
-            source,
+            why,
         })?;
         if symbol_for(&manifest.name) != symbol {
             return Err(Error::OtherName {

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use elasticrun_group_leader::check_interpreter;
 use elasticrun_plugin_sdk::{Command, Snapshot};
 use serde_json::{Map, Value};
 
@@ -54,9 +55,13 @@ impl Child {
         signal: ChangeSignal,
     ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
+            let why = match check_interpreter(&program.path) {
+                Err(why) if error.kind() == std::io::ErrorKind::NotFound => why.to_string(),
+                _ => error.to_string(),
+            };
             Failure::new(
                 FailureKind::Died,
-                format!("the plugin's process cannot be started: {error}"),
+                format!("the plugin's process cannot be started: {why}"),
             )
         };
         let (mut child, connection) = spawn(program, needed).map_err(failed)?;
@@ -68,12 +73,12 @@ impl Child {
         let (stdout, stderr) = pipes.ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;
         let reader = FrameReader {
             connection: connection.try_clone().map_err(failed)?,
+            ended: process.ended().map_err(failed)?,
             stdout,
             stderr,
             lines: Lines::new(name),
             messages: sender,
             signal: Arc::new(signal),
-            ended: process.ended().map_err(failed)?,
             printed: printed.clone(),
         };
         let named = thread::Builder::new().name(format!("frames {name}"));
@@ -271,11 +276,6 @@ impl Child {
     }
 }
 
-impl Drop for Child {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 /// A time limit for a message. A few milliseconds of it may be used up by the start of the process.
 fn rounded(time: Duration) -> Duration {
     let unit = match time.as_secs() {
@@ -287,6 +287,11 @@ fn rounded(time: Duration) -> Duration {
     Duration::from_millis(millis.saturating_add(unit / 2) / unit * unit)
 }
 
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
 
 #[cfg(test)]
 mod tests {
