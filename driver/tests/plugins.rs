@@ -275,6 +275,20 @@ fn what_a_plugin_started_ends_with_the_command() {
 
 #[test]
 fn changes_are_shown_while_one_watches() {
+#[test]
+fn hosts_are_shown_without_control_characters() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let forged = r#"[{"id": "a", "reason": "\x1b[31mforged\nelasticrun: succeeded\u202e"}]"#;
+    let spec = python_plugin(dir, "", forged);
+    let text = printed(dir, &["hosts", "--discovery", &spec]);
+    assert!(
+        text.ends_with("ready: [31mforged elasticrun: succeeded\n"),
+        "{text}"
+    );
+    assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
+}
+
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     fs::write(dir.join("list"), "a:2\n").unwrap();

@@ -15,8 +15,8 @@
 //!   plugin runs from its file, since interpreters need a path.
 //! - D3 A library is never unloaded.
 //! - D4 A linked-in plugin passes the same table, checks and limits as a loaded one.
-//! - D5 A snapshot that this crate returns is valid: at most 4 MiB of UTF-8 JSON, unique ids, at most 1024 slots per host,
-//!   addresses and users that are safe arguments of ssh.
+//! - D5 A snapshot that this crate returns is valid: at most 4 MiB of UTF-8 JSON, unique ids, 1 to 1024 slots per host,
+//!   addresses and users that are safe arguments of ssh. Each text that is only shown is one line.
 //! - D6 Each poll gives one update. A call that hangs gives one failure at its time limit. An isolated plugin is killed
 //!   then. In this process the plugin gets no further call until the hanging one returns, and its result is one more update.
 //! - D7 Only the two threads of a source wait for its plugin.

@@ -12,6 +12,7 @@ use std::{
 use elasticrun_group_leader::check_interpreter;
 use elasticrun_plugin_sdk::{
     ErrorKind, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_lines,
+    text::is_invisible,
 };
 use nix::unistd::{AccessFlags, access};
 use serde::Deserialize;
@@ -79,7 +80,6 @@ impl Plugin for Script {
     }
 }
 
-fn about(path: &Path, why: &str) -> String {
 impl Script {
     /// An error of a run. If the program is there and its interpreter is not, the system's error is misleading.
     fn why(&self, error: &run::Error) -> String {
@@ -92,6 +92,7 @@ impl Script {
     }
 }
 
+fn about(path: &Path, why: &str) -> String {
     format!("{} {why}", path.display())
 }
 
@@ -155,6 +156,6 @@ fn first_lines(errors: &[u8]) -> Option<String> {
     if lines.next().is_some() {
         shown.push("...");
     }
-    let clean = shown.join(" | ").replace(char::is_control, " ");
+    let clean = shown.join(" | ").replace(is_invisible, " ");
     (!clean.is_empty()).then_some(clean)
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf};
 
+use elasticrun_plugin_sdk::text::is_invisible;
+
 /// Why nothing was started. It prints as one line, for any input.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
@@ -101,7 +103,7 @@ impl fmt::Display for Written {
     }
 }
 
-/// Untrusted text on one line: control characters are escaped, and the length is limited.
+/// Untrusted text on one line: invisible characters are escaped, and the length is limited.
 pub(super) struct OneLine<'a>(pub(super) &'a str);
 
 const MAX_CHARS: usize = 300;
@@ -114,7 +116,7 @@ impl fmt::Display for OneLine<'_> {
             if index == MAX_CHARS {
                 return f.write_str("...");
             }
-            if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            if is_invisible(c) {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 f.write_char(c)?;

@@ -28,5 +28,6 @@ mod parse;
 mod spec;
 
 pub use error::{HostsError, Position, Problem};
+pub use name::{is_address, is_user};
 pub use parse::{parse_host_list, parse_hostfile, parse_lines};
 pub use spec::{HostSpec, MAX_SLOTS};

@@ -6,6 +6,8 @@ use super::Problem;
 
 /// The length limit of names in DNS.
 const LONGEST_NAME: usize = 253;
+/// The length limit of a part of a name in DNS.
+const LONGEST_LABEL: usize = 63;
 
 /// Validates a host name or an IPv4 address.
 pub(super) fn host(text: &str) -> Result<String, Problem> {
@@ -25,7 +27,7 @@ pub(super) fn host(text: &str) -> Result<String, Problem> {
 }
 
 fn label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
+    (1..=LONGEST_LABEL).contains(&text.len())
         && !text.starts_with('-')
         && text
             .bytes()
@@ -44,6 +46,19 @@ pub(super) fn ipv6(text: &str) -> Result<String, Problem> {
         Some(zone) if label(zone) => Ok(format!("{address}%{zone}")),
         Some(_) => Err(Problem::BadHost),
     }
+}
+
+/// Whether other hosts can use a text as the address of a host: a host name, an IPv4 address, or an IPv6 address without
+/// brackets. Also a number, which is the name of a node in some clusters.
+pub fn is_address(text: &str) -> bool {
+    let is_number =
+        (1..=LONGEST_LABEL).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || host(text).is_ok() || ipv6(text).is_ok()
+}
+
+/// Whether a text is a user name.
+pub fn is_user(text: &str) -> bool {
+    user(text).is_ok()
 }
 
 /// Validates a user name.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const ANSWERS: [&str; 6] = [
     r#"{"hosts":[{"id":"a","address":"10.0.0.1","addresses":["::1"],"port":22,"user":"me","slots":8,"slots_from":"label","state":"draining","reason":"spot","deadline_ms":120000,"labels":{"k":"v"}}],"complete":false,"next_poll_ms":5000,"target_size":3}"#,
-    r#"{"hosts":[{"id":"a"},{"id":"ns/b","slots":1024}]}"#,
+    r#"{"hosts":[{"id":"a"},{"id":"ns/b","address":"b","slots":1024}]}"#,
     r#"{"name":"rack","version":"1.0.0","license":"MIT","description":"a row","config":{"type":"object"},"environment":["AWS_*"],"permissions":["read"]}"#,
     r#"{"name":"rack","version":"1"}"#,
     r#"{"message":"row: the hall has rows 0 to 9","retry_after_ms":5000}"#,

@@ -3,15 +3,16 @@
 use std::{collections::BTreeSet, slice};
 
 use elasticrun_plugin_sdk::{
-    Snapshot,
+    Host, HostState, Snapshot,
     abi::{Free, RawBuffer},
-    hosts::MAX_SLOTS,
+    hosts::{MAX_SLOTS, is_address, is_user},
+    text::{is_invisible, one_line},
 };
 
 /// The size limit of an answer, in bytes.
 pub(crate) const MAX_ANSWER: usize = 4 << 20;
-/// The length limit of an id, address or user, in bytes.
-const MAX_NAME: usize = 256;
+/// The length limit of an id, in bytes.
+const MAX_ID: usize = 256;
 
 /// Bytes that the plugin allocated. Dropping this frees them through the plugin.
 pub(super) struct Answer {
@@ -59,40 +60,66 @@ pub(crate) fn text(bytes: &[u8]) -> Result<&str, BadAnswer> {
 
 /// Parses and validates a snapshot.
 pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
-    let snapshot: Snapshot = serde_json::from_str(text(bytes)?)
+    let mut snapshot: Snapshot = serde_json::from_str(text(bytes)?)
         .map_err(|error| BadAnswer::NotASnapshot(error.to_string()))?;
     let mut ids = BTreeSet::new();
+    for host in &mut snapshot.hosts {
+        clean(host);
+    }
     for host in &snapshot.hosts {
         let id = || host.id.chars().take(80).collect::<String>();
-        if !is_name(&host.id) {
+        if !is_id(&host.id) {
             return Err(BadAnswer::Id { id: id() });
         }
         if !ids.insert(&host.id) {
             return Err(BadAnswer::Repeated { id: id() });
         }
-        if let Some(slots) = host.slots.filter(|slots| *slots > MAX_SLOTS) {
+        if let Some(slots) = host.slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots)) {
             return Err(BadAnswer::Slots { id: id(), slots });
         }
-        let mut names = host
-            .addresses
-            .iter()
-            .chain([&host.address])
-            .chain(&host.user);
-        if let Some(name) = names.find(|name| !is_name(name)) {
-            return Err(BadAnswer::Name {
+        // An id stands for a missing address, which a host needs only when it is used.
+        let address =
+            (host.state == HostState::Ready || host.address != host.id).then_some(&host.address);
+        let quoted = |text: &String| text.chars().take(80).collect();
+        if let Some(address) = address
+            .into_iter()
+            .chain(&host.addresses)
+            .find(|address| !is_address(address))
+        {
+            return Err(BadAnswer::Address {
                 id: id(),
-                name: name.chars().take(80).collect(),
+                address: quoted(address),
+            });
+        }
+        if let Some(user) = host.user.as_ref().filter(|user| !is_user(user)) {
+            return Err(BadAnswer::User {
+                id: id(),
+                user: quoted(user),
             });
         }
     }
     Ok(snapshot)
 }
 
-/// Whether a text is safe as an argument of ssh and as a word in a log.
-fn is_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len())
+/// Makes each text that is only shown one line of at most 300 characters.
+fn clean(host: &mut Host) {
+    for text in [&mut host.reason, &mut host.zone, &mut host.kind] {
+        if let Some(text) = text {
+            *text = one_line(text);
+        }
+    }
+    let labels = std::mem::take(&mut host.labels);
+    host.labels = labels
+        .iter()
+        .map(|(name, value)| (one_line(name), one_line(value)))
+        .collect();
+}
+
+/// Whether a text is safe as a word in a log.
+fn is_id(text: &str) -> bool {
+    (1..=MAX_ID).contains(&text.len())
         && !text.starts_with('-')
-        && !text.contains(|character: char| character.is_whitespace() || character.is_control())
+        && !text.contains(|character: char| character.is_whitespace() || is_invisible(character))
 }
 
 /// The rule that an answer breaks.
@@ -107,19 +134,24 @@ pub(crate) enum BadAnswer {
     #[error("the plugin's answer is not a snapshot: {0}")]
     NotASnapshot(String),
     #[error(
-        "the plugin listed a host with the id {id:?}; allowed are 1 to {MAX_NAME} bytes, no white space, \
+        "the plugin listed a host with the id {id:?}; allowed are 1 to {MAX_ID} bytes, no white space, \
          no '-' in front"
     )]
     Id { id: String },
     #[error("the plugin listed the host {id:?} twice; ids must be unique")]
     Repeated { id: String },
-    #[error("the plugin gave the host {id:?} {slots} slots; at most {MAX_SLOTS} are allowed")]
+    #[error("the plugin gave the host {id:?} {slots} slots; allowed are 1 to {MAX_SLOTS}")]
     Slots { id: String, slots: u32 },
     #[error(
-        "the plugin gave the host {id:?} the address or user {name:?}; allowed are 1 to {MAX_NAME} bytes, \
-         no white space, no '-' in front"
+        "the plugin gave the host {id:?} the address {address:?}; allowed is a name of letters, digits, '-', '_' and \
+         '.', an IPv4 address, or an IPv6 address without brackets"
     )]
-    Name { id: String, name: String },
+    Address { id: String, address: String },
+    #[error(
+        "the plugin gave the host {id:?} the user {user:?}; allowed are letters, digits, '-', '_', '+' and '.', no '-' \
+         in front"
+    )]
+    User { id: String, user: String },
 }
 
 #[cfg(test)]
@@ -138,30 +170,74 @@ mod tests {
         assert_eq!(snapshot(br#"{"hosts":[]}"#).unwrap().hosts, []);
         assert_eq!(
             refused(r#"{"hosts":[{"id":"a","slots":1025}]}"#),
-            r#"the plugin gave the host "a" 1025 slots; at most 1024 are allowed"#
+            r#"the plugin gave the host "a" 1025 slots; allowed are 1 to 1024"#
         );
+        assert!(refused(r#"{"hosts":[{"id":"a","slots":0}]}"#).contains("0 slots; allowed"));
+        let unstarted = br#"{"hosts":[{"id":"ns/b","state":"pending"},{"id":"7"}]}"#;
+        assert_eq!(snapshot(unstarted).unwrap().hosts.len(), 2);
         assert_eq!(
             refused(r#"{"hosts":[{"id":"a"},{"id":"b"},{"id":"a"}]}"#),
             r#"the plugin listed the host "a" twice; ids must be unique"#
         );
-        for id in ["", "-oX", "a b", "a\\n", "\\u0000"] {
+        for id in ["", "-oX", "a b", "a\\n", "\\u0000", "a\\u202e", "a\\u200b"] {
             let message = refused(&format!(r#"{{"hosts":[{{"id":"{id}","address":"a"}}]}}"#));
             assert!(
                 message.starts_with("the plugin listed a host with the id "),
                 "{message}"
             );
         }
-        for field in [
-            r#""address":"-oX""#,
-            r#""user":"a b""#,
-            r#""addresses":["ok",""]"#,
+        for text in [
+            "-oX",
+            "a b",
+            "$(id)",
+            ";rm",
+            "`id`",
+            "%h",
+            "ssh://evil:22",
+            "root@evil",
+            "/etc/passwd",
+            "a\\u202e",
+            "a\\u200b",
+            "[::1]",
+            "10.0.0.256",
         ] {
-            let message = refused(&format!(r#"{{"hosts":[{{"id":"a",{field}}}]}}"#));
-            assert!(message.contains("the address or user"), "{message}");
+            for (field, what) in [
+                (format!(r#""address":"{text}""#), "the address"),
+                (format!(r#""addresses":["ok","{text}"]"#), "the address"),
+            ] {
+                let message = refused(&format!(r#"{{"hosts":[{{"id":"a",{field}}}]}}"#));
+                assert!(message.contains(what), "{message}");
+            }
         }
+        for user in ["a b", "-oX", "$(id)", "a@b", ""] {
+            let message = refused(&format!(r#"{{"hosts":[{{"id":"a","user":"{user}"}}]}}"#));
+            assert!(message.contains("the user"), "{message}");
+        }
+        assert!(refused(r#"{"hosts":[{"id":"ns/b"}]}"#).contains("the address"));
         assert!(refused("").starts_with("the plugin's answer is not a snapshot: EOF"));
         assert!(refused("{}").contains("missing field `hosts`"));
         assert_eq!(snapshot(b"\xff"), Err(BadAnswer::NotUtf8));
+    }
+
+    #[test]
+    fn texts_of_a_host_are_one_line() {
+        let json = r#"{"hosts":[{"id":"a","reason":"\u001b[31mforged\nelasticrun: succeeded\u202e","zone":"z\r",
+            "type":"t\u0007","labels":{"k\n":"v\u2028w"}}]}"#;
+        let host = &snapshot(json.as_bytes()).unwrap().hosts[0];
+        assert_eq!(
+            host.reason.as_deref(),
+            Some("[31mforged elasticrun: succeeded")
+        );
+        assert_eq!(host.zone.as_deref(), Some("z"));
+        assert_eq!(host.kind.as_deref(), Some("t"));
+        let labels: Vec<_> = host.labels.iter().collect();
+        assert_eq!(labels, [(&"k".to_owned(), &"v w".to_owned())]);
+        let long = format!(
+            r#"{{"hosts":[{{"id":"a","reason":"{}"}}]}}"#,
+            "x".repeat(100_000)
+        );
+        let host = &snapshot(long.as_bytes()).unwrap().hosts[0];
+        assert_eq!(host.reason.as_ref().map(String::len), Some(303));
     }
 
     proptest! {

@@ -2,8 +2,9 @@
 
 use std::{mem::MaybeUninit, ptr, slice};
 
-use elasticrun_plugin_sdk::abi::{
-    ABI_MAJOR, Create, Destroy, Free, MAGIC, Poll, RawCommand, RawPlugin, Watch, flag,
+use elasticrun_plugin_sdk::{
+    abi::{ABI_MAJOR, Create, Destroy, Free, MAGIC, Poll, RawCommand, RawPlugin, Watch, flag},
+    text,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -116,5 +117,54 @@ impl Table {
 
 /// Parses a manifest.
 pub(crate) fn manifest(json: &[u8]) -> Result<Manifest, BadTable> {
-    serde_json::from_slice(json).map_err(|error| BadTable::Manifest(one_line(&error.to_string())))
+    serde_json::from_slice(json)
+        .map(Manifest::cleaned)
+        .map_err(|error| BadTable::Manifest(one_line(&error.to_string())))
+}
+
+impl Manifest {
+    /// The same with each text as one line of at most 300 characters, since all of them are printed.
+    pub(crate) fn cleaned(self) -> Self {
+        let all = |texts: Vec<String>| texts.iter().map(|text| text::one_line(text)).collect();
+        Self {
+            name: text::one_line(&self.name),
+            version: text::one_line(&self.version),
+            license: text::one_line(&self.license),
+            description: text::one_line(&self.description),
+            config: cleaned_fields(self.config),
+            environment: all(self.environment),
+            permissions: all(self.permissions),
+        }
+    }
+}
+
+fn cleaned_json(value: Value) -> Value {
+    match value {
+        Value::String(text) => text::one_line(&text).into(),
+        Value::Array(values) => values.into_iter().map(cleaned_json).collect(),
+        Value::Object(fields) => cleaned_fields(fields).into(),
+        value => value,
+    }
+}
+
+fn cleaned_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    let cleaned = |(name, value): (String, _)| (text::one_line(&name), cleaned_json(value));
+    fields.into_iter().map(cleaned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_manifest_are_one_line() {
+        let json = r#"{"name": "a\nb", "version": "1\u001b[0m", "license": "\u202e", "description": "c\rd",
+            "environment": ["E\n"], "permissions": ["p\u0007"],
+            "config": {"properties": {"o\n": {"description": "x\ny"}}}}"#;
+        let manifest = manifest(json.as_bytes()).expect("it is JSON");
+        let shown = format!("{manifest:?}");
+        assert!(!shown.contains('\\'), "{shown}");
+        assert_eq!(manifest.name, "a b");
+        assert_eq!(manifest.config["properties"]["o"]["description"], "x y");
+    }
 }

@@ -3,6 +3,8 @@
 
 use std::{collections::VecDeque, time::Instant};
 
+use elasticrun_plugin_sdk::text::is_invisible;
+
 use super::log_rate::LogRate;
 
 /// Length limit of a line, in bytes.
@@ -109,7 +111,7 @@ fn is_backtrace(line: &str) -> bool {
 
 fn clean(text: &str) -> String {
     let short: String = text.trim_end().chars().take(MAX_LENGTH).collect();
-    short.replace(char::is_control, " ")
+    short.replace(is_invisible, " ")
 }
 
 #[cfg(test)]

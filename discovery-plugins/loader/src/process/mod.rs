@@ -89,7 +89,10 @@ impl Program {
         })?;
         child.end();
         Ok(IdentifiedProgram {
-            hello: Arc::new(hello),
+            hello: Arc::new(Hello {
+                manifest: hello.manifest.clone().cleaned(),
+                ..hello
+            }),
             program: Arc::new(self),
         })
     }
