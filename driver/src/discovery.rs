@@ -9,8 +9,8 @@ use std::{
 use anyhow::Context;
 use elasticrun_core::{Departure, Event};
 use elasticrun_plugin_loader::{
-    Allowed, Catalog, Command, HostProgram, Isolation, Running, SearchPath, Settings, Snapshot,
-    Source, Spec,
+    Allowed, Catalog, Command, Failure, HostProgram, Isolation, Running, SearchPath, Settings,
+    Snapshot, Source, Spec,
 };
 use elasticrun_plugin_sdk::Host;
 use elasticrun_protocol::HostId;
@@ -141,7 +141,7 @@ pub(crate) fn start(
                         source: index,
                         // A script that never worked reports a bad configuration.
                         fatal: failure.kind.is_fatal(),
-                        why: format!("{}: {failure}", update.source),
+                        why: reason(&update.source, &failure, update.next),
                     },
                 };
                 // Fails after the end of the run loop.
@@ -150,4 +150,48 @@ pub(crate) fn start(
         running.push(polled.with_context(|| format!("--discovery {name}"))?);
     }
     Ok(Sources { running })
+}
+
+/// A failure of a source for the log, with the time of the next poll. A failure that would end the job at its start names
+/// none.
+fn reason(source: &str, failure: &Failure, next: Option<Duration>) -> String {
+    match next.filter(|_| !failure.kind.is_fatal()) {
+        None => format!("{source}: {failure}"),
+        Some(next) => {
+            let next = match next.as_secs() {
+                0 => "less than 1 s".to_owned(),
+                seconds => format!("{seconds} s"),
+            };
+            format!("{source}: {failure}; next poll in {next}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_plugin_loader::FailureKind;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_time_of_the_next_poll() {
+        let failure = |kind| Failure {
+            kind,
+            message: "no".into(),
+            retry_after: None,
+        };
+        let shown = |kind, next: Option<u64>| {
+            reason("rack", &failure(kind), next.map(Duration::from_millis))
+        };
+        assert_eq!(
+            shown(FailureKind::Throttled, Some(12_300)),
+            "rack: no; next poll in 12 s"
+        );
+        assert_eq!(
+            shown(FailureKind::Died, Some(50)),
+            "rack: no; next poll in less than 1 s"
+        );
+        assert_eq!(shown(FailureKind::Hung, None), "rack: no");
+        assert_eq!(shown(FailureKind::Auth, Some(1000)), "rack: no");
+    }
 }

@@ -84,6 +84,7 @@ fn start(
                     source: "fixed".to_owned(),
                     result: Ok(Snapshot::new(hosts)),
                     at: Instant::now(),
+                    next: None,
                 },
             ))?;
             continue;

@@ -44,6 +44,8 @@ pub struct Update {
     pub result: Result<Snapshot, Failure>,
     /// The time of the result.
     pub at: Instant,
+    /// The time from the result to the next poll. `None` while a call hangs.
+    pub next: Option<Duration>,
 }
 
 /// Takes each update, on a thread of the source. Polls wait while it blocks.
@@ -133,9 +135,9 @@ impl Source {
             source: self.name.clone(),
             pending_commands: Default::default(),
             command_running: false,
+            busy: false,
             finishing: None,
             has_changed: false,
-            busy: false,
             signal_queued,
         };
         named("discovery").spawn(move || poll_timer.run())?;

@@ -74,16 +74,17 @@ impl PollTimer {
         };
         let failed = result.is_err();
         let pause = self.schedule.after(&result, &mut self.random);
-        self.update(result);
+        self.update(result, Some(pause));
         self.pause(pause, failed)
     }
 
-    fn update(&mut self, result: Result<Snapshot, Failure>) {
+    fn update(&mut self, result: Result<Snapshot, Failure>, next: Option<Duration>) {
         let source = self.source.clone();
         (self.sink)(Update {
             source,
             result,
             at: Instant::now(),
+            next,
         });
     }
 
@@ -92,8 +93,8 @@ impl PollTimer {
         &mut self,
         hung: impl FnOnce(Failure) -> TimerEvent,
     ) -> Result<TimerEvent, Stopped> {
-        let limit = self.deadline + GRACE;
         self.busy = true;
+        let limit = self.deadline + GRACE;
         let mut limit = self.may_hang.then(|| Instant::now() + limit);
         let mut hung = Some(hung);
         loop {
@@ -122,7 +123,7 @@ impl PollTimer {
                     let message = format!("the plugin is not back after {:?}", self.deadline);
                     let failure = Failure::new(FailureKind::Hung, message);
                     match hung.take().map(|hung| hung(failure)) {
-                        Some(TimerEvent::PollDone(result)) => self.update(result),
+                        Some(TimerEvent::PollDone(result)) => self.update(result, None),
                         Some(TimerEvent::CommandDone(result)) => self.log_failure(result),
                         _ => {}
                     }
