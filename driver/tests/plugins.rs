@@ -209,9 +209,11 @@ fn hosts_are_shown_with_what_would_become_of_them() {
     let words = ["hosts", "-H", "a:4", "--discovery", "file:path=list"];
     let text = printed(dir, &words);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    assert_eq!(lines[..2], ["source fixed: 1 hosts", "source file: 1 hosts"]);
+    assert_eq!(lines[..2], ["source fixed: 1 host", "source file: 1 host"]);
     assert!(lines[2].starts_with("a ") && lines[2].contains("4 slots (given)"));
     assert!(lines[3].ends_with("used     ready"), "{text}");
+    let text = printed(dir, &["hosts", "-H", "a:1"]);
+    assert!(text.contains("1 slot (given)"), "{text}");
     let failing = ["hosts", "--json", "--host-discovery-script", "/bin/false"];
     let output = run(dir, &failing);
     assert_eq!(output.status.code(), Some(5));
@@ -274,8 +276,6 @@ fn what_a_plugin_started_ends_with_the_command() {
 }
 
 #[test]
-fn changes_are_shown_while_one_watches() {
-#[test]
 fn hosts_are_shown_without_control_characters() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
@@ -289,6 +289,8 @@ fn hosts_are_shown_without_control_characters() {
     assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
 }
 
+#[test]
+fn changes_are_shown_while_one_watches() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     fs::write(dir.join("list"), "a:2\n").unwrap();

@@ -17,6 +17,7 @@ use crate::{
     cli::HostsRequest,
     config::{Hosts, SlotsPerHost, Source},
     discovery, exit,
+    report::count,
 };
 
 /// The last answer of each source, with its name, by its index among the sources.
@@ -152,8 +153,8 @@ impl View<'_> {
                 Ok(snapshot) => {
                     let wanted = snapshot.target_size;
                     let wanted = wanted.map_or(String::new(), |size| format!(", {size} wanted"));
-                    let count = snapshot.hosts.len();
-                    line(out, format_args!("source {name}: {count} hosts{wanted}"))?;
+                    let hosts = count(snapshot.hosts.len(), "host");
+                    line(out, format_args!("source {name}: {hosts}{wanted}"))?;
                 }
                 Err(failure) => {
                     let kind = failure.kind;
@@ -188,9 +189,11 @@ impl View<'_> {
                     Some(SlotsFrom::Probe) => " (probe)",
                     Some(SlotsFrom::Other) | None => "",
                 };
-                format!("{slots} slots{from}")
+                format!("{}{from}", count(slots as usize, "slot"))
             }
-            (None, SlotsPerHost::Fixed(slots)) => format!("{slots} slots (--slots-per-host)"),
+            (None, SlotsPerHost::Fixed(slots)) => {
+                format!("{} (--slots-per-host)", count(slots as usize, "slot"))
+            }
             (None, SlotsPerHost::Auto) => "slots by its GPUs".to_owned(),
         }
     }

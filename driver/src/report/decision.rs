@@ -232,7 +232,7 @@ pub(super) fn repeat(decision: &Decision) -> Option<Repeat<'_>> {
 }
 
 /// `1 host`, `2 hosts`.
-pub(super) fn count(n: usize, noun: &str) -> String {
+pub(crate) fn count(n: usize, noun: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {noun}{s}")
 }

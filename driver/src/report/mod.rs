@@ -17,6 +17,7 @@ use elasticrun_protocol::HostId;
 
 use tracing::Level;
 
+pub(crate) use decision::count;
 pub(crate) use events::Event;
 use repeats::Repeats;
 use summary::{RoundRow, Rounds};
