@@ -78,14 +78,16 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,
     };
+    let options = AgentOptions::joining(
+        request.driver.to_string(),
+        Secret::from_token(&token),
+        slots,
+        request.host.clone(),
+    );
     Ok(AgentOptions {
         network_interfaces: request.network_interfaces.0.clone(),
-        ..AgentOptions::joining(
-            request.driver.to_string(),
-            Secret::from_token(&token),
-            slots,
-            request.host.clone(),
-        )
+        signal_notice: request.signal_notice,
+        ..options
     })
 }
 

@@ -317,6 +317,7 @@ fn setup(
         // Set for each connection.
         instance: 0,
         groups: settings.mode == config::Mode::Elastic,
+        signal_notice: settings.timeouts.signal_notice,
     })
 }
 

@@ -1,13 +1,13 @@
 //! `elasticrun agent`: the options.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::{Args, Command};
 use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
 use super::{Invocation, command::base, refusal};
-use crate::config::{Error, Interfaces, Setting, SlotsPerHost};
+use crate::config::{Error, Interfaces, Setting, SlotsPerHost, Timeout};
 
 /// How an agent starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +31,8 @@ pub struct JoinRequest {
     pub host: Option<HostId>,
     /// Interfaces for data between workers. None stands for that of the route to the driver.
     pub network_interfaces: Interfaces,
+    /// How long this host stays after SIGUSR1. `None`: as the driver says.
+    pub signal_notice: Option<Duration>,
 }
 
 /// A name or an address, and a port.
@@ -82,6 +84,9 @@ struct Options {
     /// Interfaces for data between workers [default: by route to the driver]
     #[arg(long, value_name = "NAME,...", visible_alias = "network-interfaces")]
     network_interface: Option<String>,
+    /// Time that this host stays after SIGUSR1 [default: as the driver says]
+    #[arg(long, value_name = "TIME")]
+    signal_notice: Option<String>,
 }
 
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
@@ -132,12 +137,18 @@ impl Options {
             })?,
             None => Interfaces::default(),
         };
+        let signal_notice = self.signal_notice.map(|word| {
+            Timeout::read(std::slice::from_ref(&word))
+                .map_err(|allowed| usage(format!("--signal-notice {word}: expected {allowed}")))
+        });
+        let signal_notice = signal_notice.transpose()?.map(Timeout::get);
         Ok(AgentStart::Join(JoinRequest {
             driver,
             token_file,
             slots,
             host,
             network_interfaces,
+            signal_notice,
         }))
     }
 
@@ -147,6 +158,7 @@ impl Options {
             (self.slots.is_some(), "--slots"),
             (self.host.is_some(), "--host"),
             (self.network_interface.is_some(), "--network-interface"),
+            (self.signal_notice.is_some(), "--signal-notice"),
         ];
         match without_join.iter().find(|(given, _)| *given) {
             Some((_, flag)) => Err(usage(format!(

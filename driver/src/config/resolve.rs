@@ -204,6 +204,7 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         orphan: config.orphan_timeout.value.get(),
         last_call: config.last_call.value,
         heartbeat_interval: interval.get(),
+        signal_notice: config.signal_notice.value.map(|time| time.get()),
         heartbeat: config.heartbeat_timeout.value.get(),
     })
 }

@@ -114,6 +114,8 @@ pub struct Timeouts {
     pub interrupt: Duration,
     /// For the workers of a host that asks its agent to end (SIGTERM) to leave. May be zero.
     pub drain: Duration,
+    /// For a host to go away after SIGUSR1 to its agent; none: not known.
+    pub signal_notice: Option<Duration>,
     /// For the others after the first success.
     pub exit: Duration,
     /// For workers to live without a driver.

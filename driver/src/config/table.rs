@@ -227,6 +227,8 @@ settings! {
         interrupt_timeout "interrupt-timeout" "TIME": Timeout = seconds(60), plain;
         /// Time that an agent gives its workers to leave after SIGTERM; 0: none
         drain_timeout "drain-timeout" "TIME": Duration = Duration::from_secs(25), plain;
+        /// Time that a host stays after SIGUSR1 to its agent [default: until the end of the Slurm job, if known]
+        signal_notice "signal-notice" "TIME": Option<Timeout> = None, plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
         /// Time that agents keep their workers after the driver has ended

@@ -89,6 +89,8 @@ const WRONG: &[&str] = &[
     "-np\t2\t--orphan-timeout\t9000h\tx",
     "-np\t2\t--last-call\t1e3\tx",
     "-np\t2\t--heartbeat-interval\t0ms\tx",
+    "-np\t2\t--signal-notice\t0\tx",
+    "agent\t--join\ta:7070\t--join-token-file\tf\t--signal-notice\tsoon",
     "-np\t2\t--heartbeat-timeout\t\tx",
     "-np\t2\t--reset-limit\t-1\tx",
     "-np\t2\t--max-restarts\tmany\tx",

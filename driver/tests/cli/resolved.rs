@@ -463,6 +463,7 @@ fn agents_are_launched_or_join() {
                 port: 7070
             },
             token_file: "/t".into(),
+            signal_notice: None,
             slots: SlotsPerHost::Fixed(2),
             host: Some("a".into()),
             network_interfaces: Interfaces(vec!["eth1".into(), "eth0".into()]),

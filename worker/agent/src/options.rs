@@ -36,6 +36,8 @@ pub struct AgentOptions {
     /// Cancelled when the process that this agent was started under is gone. The agent then closes its connections to
     /// the driver at once and kills its workers.
     pub abandoned: CancellationToken,
+    /// How long the host stays after SIGUSR1. It overrides what the driver says.
+    pub signal_notice: Option<Duration>,
     /// The total time to reach the driver.
     pub connect_timeout: Duration,
     /// How long a worker may block on its output while the driver reads none, and how long the agent waits at its end.
@@ -64,6 +66,7 @@ impl AgentOptions {
             listen: None,
             task: None,
             abandoned: CancellationToken::new(),
+            signal_notice: None,
             connect_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),
         }
@@ -84,6 +87,7 @@ impl AgentOptions {
             listen: None,
             task: None,
             abandoned: CancellationToken::new(),
+            signal_notice: None,
             connect_timeout: Duration::from_secs(600),
             output_timeout: Duration::from_secs(10),
         }

@@ -174,6 +174,7 @@ async fn serve(
     let setup = joined.setup;
     let notices = Notices::listen(Sources {
         file: setup.notice_file.clone().map(Into::into),
+        signal_notice: options.signal_notice.or(setup.signal_notice),
     });
     let mut machine = Machine::new(
         clock.now(),

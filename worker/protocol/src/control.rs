@@ -209,6 +209,9 @@ pub struct Setup {
     /// A file whose appearance means that the host will go away.
     #[serde(default)]
     pub notice_file: Option<String>,
+    /// How long the host stays after SIGUSR1 to its agent. None if it is not known, and from an older driver.
+    #[serde(with = "millis::option", default)]
+    pub signal_notice: Option<Duration>,
     /// The driver's number of this connection; further connections of the agent carry it.
     #[serde(default)]
     pub instance: u64,

@@ -5,7 +5,7 @@
 //! | EC2 (IMDSv2) | every second | spot interruption, rebalance recommendation (a risk only), the target state of its Auto Scaling group |
 //! | Compute Engine | waits for a change | preempted, ended for maintenance |
 //! | Azure | every second | scheduled events; they are approved once the host is left |
-//! | SIGUSR1 | | from Slurm (`--signal=USR1@120`) or any other program |
+//! | SIGUSR1 | | from Slurm (`--signal=USR1@120`) or any other program; the time left is a setting, or the end of the Slurm job |
 //! | a file | every 100 ms | the file exists; its text may be the seconds that are left |
 //!
 //! The metadata service of a cloud is polled only on a machine of that cloud, as DMI reports it, or if a variable names

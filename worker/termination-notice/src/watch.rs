@@ -1,17 +1,19 @@
 //! Merges all sources of a host into one stream of notices.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use elasticrun_protocol::Notice;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{azure, cloud::Clouds, ec2, file, gce, sender, signals};
 
-/// Optional sources, beside SIGUSR1 and the cloud of the machine.
+/// The sources beside the cloud of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// A file whose appearance is a notice; its text may be the seconds that are left.
     pub file: Option<PathBuf>,
+    /// How long the host stays after SIGUSR1. None: until the end of the Slurm job, if Slurm has said when that is.
+    pub signal_notice: Option<Duration>,
 }
 
 /// The notices of all sources of a host. Dropping it ends the sources.
@@ -30,7 +32,7 @@ impl Notices {
         let clouds = Clouds::here();
         let approval = clouds.azure.as_ref().map(azure::Approval::new);
         let mut tasks = JoinSet::new();
-        tasks.spawn(signals::watch(sender.clone()));
+        tasks.spawn(signals::watch(sources.signal_notice, sender.clone()));
         if let Some(base) = clouds.ec2 {
             tasks.spawn(ec2::watch(base, sender.clone()));
         }

@@ -122,6 +122,7 @@ fn setup(drain_timeout: Duration) -> Setup {
         grace: seconds(2),
         drain_timeout,
         notice_file: None,
+        signal_notice: None,
         instance: 1,
         groups: true,
     }

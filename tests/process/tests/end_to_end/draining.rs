@@ -282,6 +282,30 @@ fn a_notice_file_says_that_its_host_will_go() {
     job.end().expect(0, &["succeeded"]);
 }
 
+/// The parent of a process.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_signal_with_a_known_time_is_no_hurry() {
+    let job = Job::new("-np 1 --min-np 1 --max-np 1 -H localhost:1 --signal-notice 60s");
+    let mut job = job.start();
+    job.wait_training(1, 2);
+    let processes = job.tag().processes();
+    let driver = job.driver();
+    let mut children = processes.iter().filter(|(pid, _)| parent(*pid) == driver);
+    let (agent, _) = children.next().expect("the driver has started its agent");
+    send_signal(*agent, Signal::SIGUSR1);
+    job.wait_said("host localhost will go away, in 60 s at the latest (its agent got a signal)");
+    // Without the time it would be left at once.
+    all_train(&mut job, 1);
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
 fn drain(words: &[&str]) -> (i32, String, String) {
     let output = Command::new(binaries::elasticrun())
         .arg("drain")

@@ -187,6 +187,7 @@ impl World {
             grace: self.plan.grace,
             drain_timeout: self.plan.drain_timeout,
             notice_file: None,
+            signal_notice: None,
             instance: 1,
             groups: self.plan.settings.elastic,
         }

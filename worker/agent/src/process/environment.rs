@@ -118,6 +118,7 @@ mod tests {
             grace: Duration::from_secs(5),
             drain_timeout: Duration::ZERO,
             notice_file: None,
+            signal_notice: None,
             instance: 1,
             groups: false,
         };

@@ -181,6 +181,7 @@ impl Driver {
                 grace: Duration::from_secs(20),
                 drain_timeout: Duration::ZERO,
                 notice_file: None,
+                signal_notice: None,
                 instance: 1,
                 groups: false,
             },
