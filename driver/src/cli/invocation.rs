@@ -10,7 +10,10 @@ use super::{
     command, completions, drain, horovod, man, plugin, refusal, tree,
 };
 use crate::{
-    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources, Variable, Workers},
+    config::{
+        Config, Error, Hosts, Mode, Origin, PREFIX, Settings, Sources, Variable, Workers,
+        idle_slots, unknown_variables,
+    },
     discovery, dry_run,
 };
 
@@ -144,12 +147,17 @@ fn run(
     if matches.get_flag("check-build") {
         return Ok(Invocation::Print(BUILD.to_owned()));
     }
-    let config = sources(&matches, &words, environment).read()?;
+    let sources = sources(&matches, &words, environment);
+    let config = sources.read()?;
     let options = words.options;
     let settings = Settings::resolve(&config, words.command)?;
     let notes: Vec<_> = horovod::note(&matches)
         .into_iter()
+        .chain(unknown_variables(
+            sources.environment.keys().map(String::as_str),
+        ))
         .chain(standard_note(&config, settings.mode))
+        .chain(idle_slots(&config, &settings))
         .collect();
     if matches.get_flag("dry-run") {
         return Ok(Invocation::Print(dry_run::describe(
@@ -277,7 +285,7 @@ fn sources(
             let name = name
                 .into_string()
                 .ok()
-                .filter(|name| name.starts_with("ELASTICRUN_"))?;
+                .filter(|name| name.starts_with(PREFIX))?;
             Some((name, value.to_string_lossy().into_owned()))
         })
         .collect();

@@ -4,7 +4,12 @@ use std::num::NonZeroU32;
 
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
-use super::{error::Error, kinds::SlotsPerHost, settings::Workers, table::Config};
+use super::{
+    error::Error,
+    kinds::SlotsPerHost,
+    settings::{Mode, Settings, Workers},
+    table::Config,
+};
 
 /// Completes and checks the counts. With `discovers`, hosts may join that are not in `fixed`.
 pub(super) fn workers(
@@ -45,6 +50,47 @@ pub(super) fn workers(
         max_np,
         spares: config.spares.value,
     })
+}
+
+/// A note about slots that no worker of an elastic job uses, although it could: without `--max-np`, fixed hosts get at most
+/// `-np` workers. `None` if the slots of a host are detected on it.
+pub(crate) fn idle_slots(config: &Config, settings: &Settings) -> Option<String> {
+    let hosts = settings.hosts.fixed()?;
+    if settings.mode != Mode::Elastic || config.max_np.value.is_some() {
+        return None;
+    }
+    let total = total_slots(config, hosts)?;
+    let workers = settings.workers;
+    let used = workers.max_np?.get().saturating_add(workers.spares);
+    let idle = total.get().checked_sub(used).filter(|idle| *idle > 0)?;
+    let default = match config.slots_per_host.value {
+        SlotsPerHost::Auto => 0,
+        SlotsPerHost::Fixed(slots) => slots,
+    };
+    let mut left = used;
+    let mut names = Vec::new();
+    for host in hosts {
+        let slots = host.slots.unwrap_or(default);
+        if slots > left {
+            names.push(host.id());
+        }
+        left = left.saturating_sub(slots);
+    }
+    let named = match names.as_slice() {
+        [name] => format!("host {name}"),
+        [first, second] => format!("hosts {first} and {second}"),
+        names => format!(
+            "hosts {}, {} and {} more",
+            names[0],
+            names[1],
+            names.len() - 2
+        ),
+    };
+    let max = used.saturating_add(idle);
+    let verb = if idle == 1 { "stays" } else { "stay" };
+    Some(format!(
+        "{idle} of {total} slots {verb} idle ({named}): --max-np {max} uses them"
+    ))
 }
 
 /// The slots of all hosts. `None` if the slots of a host are detected on it.

@@ -10,7 +10,7 @@ use toml::{
 use super::{
     error::{Error, Written},
     layer::{Layers, Origin},
-    nearest::nearest,
+    nearest::nearest_setting,
 };
 
 /// Adds the values in `text`, the content of the file at `path`.
@@ -42,7 +42,7 @@ pub(super) fn add(
                 path: path.to_owned(),
                 line: line(text, key.span().start),
                 key: name.to_owned(),
-                nearest: nearest(name, keys).map(str::to_owned),
+                nearest: nearest_setting(name).map(str::to_owned),
             });
         }
         let Some(words) = words(value) else {
@@ -114,6 +114,10 @@ mod tests {
             (
                 "np = 1\nmin_np = 2",
                 "job.toml:2: min_np: no such setting; did you mean min-np?",
+            ),
+            (
+                "num-proc = 2",
+                "job.toml:1: num-proc: no such setting; did you mean np?",
             ),
             (
                 "zz = 2",

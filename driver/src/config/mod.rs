@@ -34,10 +34,12 @@ mod show;
 mod source;
 mod spark;
 mod table;
+mod unknown;
 mod value;
 mod variable;
 
 pub use cooldown::CooldownRange;
+pub(crate) use counts::idle_slots;
 pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
@@ -53,5 +55,6 @@ pub use settings::{
 };
 pub use source::{FlagWords, Sources};
 pub use table::{Config, KEYS, Key, Row, Sourced};
+pub(crate) use unknown::{PREFIX, unknown_variables};
 pub use value::{Setting, Shape, Timeout};
 pub use variable::Variable;

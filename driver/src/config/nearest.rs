@@ -1,5 +1,35 @@
 //! The name that a misspelled one was probably meant to be.
 
+use clap::Arg;
+
+use super::table::KEYS;
+
+/// The setting that a misspelled key was probably meant to be. An alias of a flag is no key, and names its setting.
+pub(super) fn nearest_setting(word: &str) -> Option<&'static str> {
+    let aliases: Vec<_> = KEYS
+        .iter()
+        .flat_map(|key| {
+            let arg = (key.spelling)(Arg::new(key.name).long(key.name));
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            let spelled = aliases.into_iter().chain(arg.get_long());
+            let named = |alias: &str| (alias.to_owned(), key.name);
+            spelled.map(named).collect::<Vec<_>>()
+        })
+        .collect();
+    let names = KEYS.iter().map(|key| key.name);
+    let spelled: Vec<_> = aliases
+        .iter()
+        .map(|(alias, _)| alias.as_str())
+        .chain(names)
+        .collect();
+    let found = nearest(word, &spelled)?;
+    let of_alias = aliases.iter().find(|(alias, _)| alias == found);
+    match of_alias {
+        Some((_, name)) => Some(name),
+        None => KEYS.iter().map(|key| key.name).find(|name| *name == found),
+    }
+}
+
 /// The candidate with the smallest edit distance to `word`, if that is at most a third of its length.
 ///
 /// `_` counts as `-`. Of candidates with the same distance, the first wins.
@@ -27,5 +57,23 @@ mod tests {
         assert_eq!(nearest("maxnp", &keys), Some("max-np"));
         assert_eq!(nearest("colour", &keys), None);
         assert_eq!(nearest("", &keys), None);
+    }
+
+    #[test]
+    fn an_alias_names_its_setting() {
+        for (word, setting) in [
+            ("num-proc", Some("np")),
+            ("NUM_PROC", Some("np")),
+            ("slots", Some("slots-per-host")),
+            ("max-num-proc", Some("max-np")),
+            ("minnp", Some("min-np")),
+            ("job-name", None),
+        ] {
+            assert_eq!(
+                nearest_setting(&word.to_ascii_lowercase()),
+                setting,
+                "{word}"
+            );
+        }
     }
 }

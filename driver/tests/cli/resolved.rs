@@ -487,3 +487,67 @@ fn agents_are_launched_or_join() {
             .is_some_and(|join| !join.print && join.token_file.is_some())
     );
 }
+
+#[test]
+fn idle_slots_of_fixed_hosts_are_named() {
+    let notes = |words: &[&str]| job(words).notes;
+    let none = [""; 0];
+    assert_eq!(
+        notes(&["-np", "2", "--min-np", "2", "-H", "a:2,b:2", "x"]),
+        ["2 of 4 slots stay idle (host b): --max-np 4 uses them"]
+    );
+    assert_eq!(
+        notes(&[
+            "-np", "1", "--min-np", "1", "-H", "a,b,c,d", "--slots", "1", "x"
+        ]),
+        ["3 of 4 slots stay idle (hosts b, c and 1 more): --max-np 4 uses them"]
+    );
+    assert_eq!(
+        notes(&["-np", "3", "--min-np", "2", "-H", "a:2,b:2", "x"]),
+        ["1 of 4 slots stays idle (host b): --max-np 4 uses them"]
+    );
+    for words in [
+        &["-np", "2", "-H", "a:2,b:2", "x"][..],
+        &["-np", "4", "--min-np", "2", "-H", "a:2,b:2", "x"],
+        &["-np", "2", "--max-np", "3", "-H", "a:2,b:2", "x"],
+        &["-np", "2", "--min-np", "2", "-H", "a,b", "x"],
+        &["-np", "2", "--min-np", "2", "--discovery", "p", "x"],
+    ] {
+        assert_eq!(notes(words), none, "{words:?}");
+    }
+    let plan = with(
+        &[
+            "-np",
+            "2",
+            "--min-np",
+            "2",
+            "-H",
+            "a:2,b:2",
+            "--dry-run",
+            "x",
+        ],
+        &[],
+    );
+    let Ok(Invocation::Print(plan)) = plan else {
+        panic!("{plan:?}");
+    };
+    assert!(plan.contains("2 of 4 slots stay idle"), "{plan}");
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_named() {
+    let Ok(Invocation::Run(request)) = with(
+        &["-np", "2", "x"],
+        &[
+            ("ELASTICRUN_MINNP", "1"),
+            ("ELASTICRUN_RUN_ID", "r"),
+            ("HOME", "/"),
+        ],
+    ) else {
+        panic!("a job");
+    };
+    assert_eq!(
+        request.notes,
+        ["ELASTICRUN_MINNP is no setting; did you mean ELASTICRUN_MIN_NP?"]
+    );
+}
