@@ -276,6 +276,8 @@ pub enum Decision {
         /// A message for the operator.
         why: String,
     },
+    /// All sources answer again after failures.
+    DiscoveryWorks,
     /// A worker failed.
     WorkerFailed {
         /// The host on which the worker ran.

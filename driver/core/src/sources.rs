@@ -40,6 +40,8 @@ struct Answers {
     entries: Vec<Entry>,
     /// The source has answered or failed.
     heard: bool,
+    /// The source has failed since its last answer.
+    failing: bool,
 }
 
 /// The findings of an agent on its host.
@@ -96,11 +98,13 @@ impl Sources {
         }
     }
 
-    /// Applies the answer of a source.
-    pub fn answered(&mut self, source: usize, snapshot: Snapshot) {
+    /// Applies the answer of a source. Returns whether it ends the failures: the source has failed before, and now no
+    /// source fails.
+    pub fn answered(&mut self, source: usize, snapshot: Snapshot) -> bool {
         let Some(answers) = self.answers.get_mut(source) else {
-            return;
+            return false;
         };
+        let failed_before = std::mem::take(&mut answers.failing);
         let before = planted(Mutant::OneSourceRemoves).then(|| answers.ids());
         answers.take(snapshot);
         let left_out = before.map(|before| &before - &answers.ids());
@@ -109,6 +113,7 @@ impl Sources {
             answers.entries.retain(|entry| stays(&entry.host.id));
         }
         self.fold();
+        failed_before && !self.answers.iter().any(|answers| answers.failing)
     }
 
     /// Records that a source failed; its last answer stays valid. Returns whether it had neither answered nor failed
@@ -118,6 +123,7 @@ impl Sources {
             return false;
         };
         let first = !std::mem::replace(&mut answers.heard, true);
+        answers.failing = true;
         if planted(Mutant::FailureRemoves) {
             answers.entries.clear();
             self.fold();

@@ -18,6 +18,7 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
         }
         Decision::SlotsDoubted(doubt) => slots_mismatch(doubt),
         Decision::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
+        Decision::DiscoveryWorks => "discovery works again".to_owned(),
         Decision::WorkerFailed {
             host,
             process,

@@ -69,6 +69,7 @@ impl Event {
             Decision::DiscoveryFailed { why } => {
                 Self::warn("discovery_failed", [json!({"reason": why})])
             }
+            Decision::DiscoveryWorks => Self::info("discovery_works", []),
             Decision::WorkerFailed {
                 host,
                 process,
@@ -370,7 +371,8 @@ mod tests {
                 used: 4,
             }),
             Decision::SlotsDoubted(_) => Decision::DiscoveryFailed { why },
-            Decision::DiscoveryFailed { .. } => Decision::WorkerFailed {
+            Decision::DiscoveryFailed { .. } => Decision::DiscoveryWorks,
+            Decision::DiscoveryWorks => Decision::WorkerFailed {
                 host,
                 process: PROCESS,
                 member,

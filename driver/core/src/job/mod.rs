@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Process, Rank, Round};
 
 use crate::{
-    Command, Event, Rejected, Settings, Time,
+    Command, Decision, Event, Rejected, Settings, Time,
     blacklist::Blacklist,
     budgets::Budgets,
     fleet::{Agent, Fleet},
@@ -357,7 +357,9 @@ impl Job {
     fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
         match event {
             Event::SourceAnswered { source, snapshot } => {
-                self.sources.answered(source, snapshot);
+                if self.sources.answered(source, snapshot) {
+                    out.push(Command::Announce(Decision::DiscoveryWorks));
+                }
                 self.discovered(now, out);
             }
             Event::SourceFailed { source, fatal, why } => {

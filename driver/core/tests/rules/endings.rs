@@ -1,9 +1,10 @@
 //! Rules 5, 6 and 9, and the ways a job ends.
 
 use elasticrun_core::{
-    Cooldown, Event, RestartMode, Settings,
+    Cooldown, Decision, Event, RestartMode, Settings,
     results::{Outcome, Reason},
 };
+use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{AgentCommand, AgentReport, control::Exit};
 
 use crate::{
@@ -257,6 +258,37 @@ fn a_first_discovery_that_cannot_work_ends_the_job_and_a_later_one_does_not() {
         (None, 1),
         "the last good list stays"
     );
+}
+
+#[test]
+fn discovery_that_works_again_is_said() {
+    let mut harness = Harness::new(Settings {
+        sources: 2,
+        ..elastic(1, 1, 1)
+    });
+    let failed = |source| Event::SourceFailed {
+        source,
+        fatal: false,
+        why: "no route".into(),
+    };
+    let said = |harness: &Harness| {
+        let works = |decision: &&Decision| **decision == Decision::DiscoveryWorks;
+        harness.notes.iter().filter(works).count()
+    };
+    harness.list(&[host("a", 1)]);
+    assert_eq!(said(&harness), 0, "nothing has failed");
+    harness.event(failed(0));
+    harness.event(failed(0));
+    harness.event(failed(1));
+    harness.list(&[host("a", 1)]);
+    assert_eq!(said(&harness), 0, "the other source still fails");
+    let snapshot = Snapshot::new(vec![]);
+    harness.event(Event::SourceAnswered {
+        source: 1,
+        snapshot,
+    });
+    harness.list(&[host("a", 1)]);
+    assert_eq!(said(&harness), 1, "it is said once");
 }
 
 #[test]
