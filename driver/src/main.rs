@@ -11,7 +11,7 @@ use std::{
 use elasticrun::{
     admin_socket,
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, plugins, python_exec, spark_exec, start, task_service,
+    config, exit, host_agent, plugins, python_exec, spark_exec, start, task_service,
 };
 
 fn main() -> ExitCode {
@@ -43,6 +43,9 @@ fn plugin_host(path: &Path) -> ExitCode {
 }
 
 fn run(request: RunRequest) -> ExitCode {
+    if let Err(error) = config::check_command(&request.settings) {
+        return fail(&format!("{error} [{}]", error.code()));
+    }
     for note in &request.notes {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }

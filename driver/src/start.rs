@@ -298,7 +298,10 @@ fn setup(
         env: variables,
         // Hosts of an embedder have their own directories.
         directory: match settings.launch.embedder_fd {
-            None => env::current_dir()?.to_str().map(str::to_owned),
+            None => env::current_dir()
+                .context("the working directory is gone")?
+                .to_str()
+                .map(str::to_owned),
             Some(_) => None,
         },
         heartbeat_interval: settings.timeouts.heartbeat_interval,
@@ -314,10 +317,10 @@ fn setup(
             Duration::ZERO
         },
         notice_file: settings.launch.notice_file.clone(),
+        signal_notice: settings.timeouts.signal_notice,
         // Set for each connection.
         instance: 0,
         groups: settings.mode == config::Mode::Elastic,
-        signal_notice: settings.timeouts.signal_notice,
     })
 }
 

@@ -108,7 +108,28 @@ pub fn parse(
         Some("hosts") => hosts(words.skip(1), environment),
         Some("config") => config(words.skip(1), environment),
         Some("run") => run(words.skip(1), environment),
+        Some("help") => help(strings(words.skip(1))?, environment),
         _ => run(words, environment),
+    }
+}
+
+/// `help [SUBCOMMAND]`: the same as `[SUBCOMMAND] --help`.
+fn help(
+    words: Vec<String>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    let names = tree::subcommands()?;
+    match words.first() {
+        Some(word) if !names.contains(word) => Err(Error::Usage {
+            message: format!(
+                "help {word}: no such subcommand; expected {}",
+                names.join(", ")
+            ),
+        }),
+        _ => {
+            let words = words.into_iter().map(OsString::from);
+            parse(words.chain(["--help".into()]), environment)
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod invocation;
 mod man;
 mod plugin;
 mod refusal;
+mod torchrun;
 mod tree;
 
 pub use agent::{AgentStart, Endpoint, JoinRequest};

@@ -2,8 +2,8 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{Invocation, horovod};
-use crate::config::Error;
+use super::{Invocation, horovod, torchrun};
+use crate::config::{Error, KEYS};
 
 /// Help and version are printed. All other errors of clap are mistakes in the command line.
 pub(super) fn answer(error: &clap::Error) -> Result<Invocation, Error> {
@@ -24,6 +24,14 @@ fn message(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             format!("{argument}: expected an option; see elasticrun --help")
+        }
+        ErrorKind::UnknownArgument if torchrun::is_option(argument) => {
+            format!(
+                "{argument}: an option of torchrun; docs/unmodified-scripts.md has what to write instead"
+            )
+        }
+        ErrorKind::UnknownArgument if is_setting(argument) => {
+            format!("{argument}: no option of this command, but of the driver: elasticrun run")
         }
         ErrorKind::UnknownArgument => {
             let suggestions = strings(error, ContextKind::SuggestedArg);
@@ -69,6 +77,12 @@ fn message(error: &clap::Error) -> String {
         }
         _ => first_paragraph(&error.render().to_string()),
     }
+}
+
+/// Whether a flag is one of a run. Commands with the settings of a run know it, so only another command refuses it.
+fn is_setting(flag: &str) -> bool {
+    KEYS.iter()
+        .any(|key| flag.strip_prefix("--") == Some(key.name))
 }
 
 /// `--min-np <N>` without its value names. `--num-proc` is shown as `-np`.

@@ -43,6 +43,18 @@ pub(super) fn root() -> Result<Command, Error> {
         .subcommands(subcommands.map(|(command, line)| described(command, line))))
 }
 
+/// The names of all subcommands.
+///
+/// # Errors
+/// As [`root`].
+pub(super) fn subcommands() -> Result<Vec<String>, Error> {
+    let root = root()?;
+    let names = root
+        .get_subcommands()
+        .map(|command| command.get_name().to_owned());
+    Ok(names.collect())
+}
+
 const CONFIG: &str = "Print every setting, its value and its origin";
 
 fn described(command: Command, line: &'static str) -> Command {

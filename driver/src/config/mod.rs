@@ -13,6 +13,7 @@
 
 #[cfg(any(test, fuzzing))]
 pub mod any_input;
+mod command;
 mod cooldown;
 mod counts;
 pub mod duration;
@@ -38,6 +39,7 @@ mod unknown;
 mod value;
 mod variable;
 
+pub use command::check_command;
 pub use cooldown::CooldownRange;
 pub(crate) use counts::idle_slots;
 pub use error::{Error, Written};

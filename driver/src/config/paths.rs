@@ -1,8 +1,9 @@
 //! Checks files and directories of settings before the start of the job.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    fs,
+    io::{self, Read},
+    os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -26,10 +27,32 @@ pub(super) fn fixed_hosts(config: &Config) -> Result<Option<Vec<HostSpec>>, Erro
         return Ok(None);
     };
     let refuse = |why: String| refuse(&config.hostfile.origin, "hostfile", path, why);
-    let content = fs::read(path).map_err(|error| refuse(reason(&error)))?;
+    let content = read(path).map_err(refuse)?;
     parse_hostfile(content)
         .map(Some)
         .map_err(|error| refuse(error.to_string()))
+}
+
+/// The size limit of a file of settings, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Reads a file of settings. A pipe is read if the shell has opened it, as for `<(COMMAND)`.
+///
+/// # Errors
+/// It cannot be read, is too large, or is a named pipe, on which the read might wait forever.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| reason(&error))?;
+    if metadata.file_type().is_fifo() {
+        return Err("is a named pipe, expected a file".to_owned());
+    }
+    let mut content = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
+        .map_err(|error| reason(&error))?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(format!("is larger than {} MiB", MAX_FILE >> 20));
+    }
+    Ok(content)
 }
 
 /// Checks that needed paths exist, and that new paths can be created.
@@ -85,7 +108,12 @@ pub(super) fn reason(error: &io::Error) -> String {
 }
 
 fn program(path: &Path) -> Result<(), String> {
-    let metadata = fs::metadata(path).map_err(|error| reason(&error))?;
+    let metadata = fs::metadata(path).map_err(|error| match reason(&error) {
+        reason if has_arguments(path) => {
+            format!("{reason}; arguments are not taken: write a script that calls it")
+        }
+        reason => reason,
+    })?;
     if metadata.is_dir() {
         Err("is a directory, expected a program".to_owned())
     } else if metadata.permissions().mode() & 0o111 == 0 {
@@ -93,6 +121,14 @@ fn program(path: &Path) -> Result<(), String> {
     } else {
         Ok(())
     }
+}
+
+/// Whether a path that does not exist is one that does, followed by words.
+fn has_arguments(path: &Path) -> bool {
+    let first = path
+        .to_str()
+        .and_then(|text| text.split_whitespace().next());
+    first.is_some_and(|first| Path::new(first) != path && Path::new(first).is_file())
 }
 
 fn absolute_utf8(path: &Path) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use elasticrun_plugin_sdk::hosts::HostSpec;
+use elasticrun_plugin_sdk::hosts::{HostSpec, MAX_SLOTS, parse_host_list};
 
 use super::{
     cooldown::CooldownRange,
@@ -45,7 +45,7 @@ impl Settings {
             command,
             mode: mode(config, discovers),
             hosts: if sources.is_empty() {
-                Hosts::new(config, vec![localhost(workers.np)?])
+                Hosts::new(config, vec![localhost(config, workers.np)?])
             } else {
                 Hosts::new(config, sources)
             },
@@ -159,14 +159,18 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
     sources
 }
 
-fn localhost(np: NonZeroU32) -> Result<Source, Error> {
+/// This machine, with a slot for each worker.
+fn localhost(config: &Config, np: NonZeroU32) -> Result<Source, Error> {
     let text = format!("localhost:{np}");
-    let hosts =
-        elasticrun_plugin_sdk::hosts::parse_host_list(&text).map_err(|error| Error::Missing {
-            flag: "--hosts",
-            why: error.to_string(),
-        })?;
-    Ok(Source::Fixed(hosts))
+    let why =
+        format!("expected at most {MAX_SLOTS}, the workers of one host; name further hosts by -H");
+    match parse_host_list(&text) {
+        Ok(hosts) => Ok(Source::Fixed(hosts)),
+        // Without -np the number is that of the setting from which it follows.
+        Err(_) if config.np.is_given() => Err(config.np.contradicts("np", why)),
+        Err(_) if config.max_np.is_given() => Err(config.max_np.contradicts("max-np", why)),
+        Err(_) => Err(config.min_np.contradicts("min-np", why)),
+    }
 }
 
 fn mode(config: &Config, discovers: bool) -> Mode {
@@ -200,11 +204,11 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         abort: config.abort_timeout.value.get(),
         interrupt: config.interrupt_timeout.value.get(),
         drain: config.drain_timeout.value,
+        signal_notice: config.signal_notice.value.map(|time| time.get()),
         exit: config.exit_timeout.value.get(),
         orphan: config.orphan_timeout.value.get(),
         last_call: config.last_call.value,
         heartbeat_interval: interval.get(),
-        signal_notice: config.signal_notice.value.map(|time| time.get()),
         heartbeat: config.heartbeat_timeout.value.get(),
     })
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -42,9 +41,12 @@ impl Sources {
     pub fn read(&self) -> Result<Config, Error> {
         let mut layers = Layers::default();
         if let Some((path, origin)) = self.named_file() {
-            let text = fs::read_to_string(&path).map_err(|error| Error::File {
+            let content = paths::read(&path).and_then(|content| {
+                String::from_utf8(content).map_err(|_| "is not UTF-8, expected text".to_owned())
+            });
+            let text = content.map_err(|why| Error::File {
                 written: origin.written("config", &[path.display().to_string()]),
-                why: paths::reason(&error),
+                why,
             })?;
             let keys: Vec<_> = KEYS.iter().map(|key| key.name).collect();
             file::add(&mut layers, &path, &text, &keys)?;

@@ -155,7 +155,7 @@ fn what_a_plugin_prints_is_in_the_log_and_not_in_the_output() {
 
 /// A job of two workers beside a plugin whose poll behaves like this, once the plugin has started a program.
 fn with_child(poll: &str) -> Running {
-    let flags = "-H localhost:2 --launcher local";
+    let flags = "-H localhost:2 --launcher local --orphan-timeout 1s";
     let mut job = of_plugin(flags, &format!("poll={poll}")).start();
     job.wait_training(2, 3);
     let gate = job.path("gate");

@@ -28,14 +28,14 @@ fn a_command_without_the_sdk_that_fails() {
 fn a_command_that_does_not_exist() {
     for flags in ["-np 2", "-np 2 --min-np 1"] {
         let ended = Job::new(flags).command(["/nonexistent/train"]).run();
-        ended.expect(1, &["/nonexistent/train", "could not be started"]);
+        ended.expect(2, &["/nonexistent/train: no such file [E205]"]);
     }
 }
 
 #[test]
 fn a_command_that_is_no_program() {
     let ended = Job::new("-np 1").command(["/etc/passwd"]).run();
-    ended.expect(1, &["/etc/passwd"]);
+    ended.expect(2, &["/etc/passwd: not executable", "[E205]"]);
 }
 
 #[test]
