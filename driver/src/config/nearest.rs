@@ -6,28 +6,17 @@ use super::table::KEYS;
 
 /// The setting that a misspelled key was probably meant to be. An alias of a flag is no key, and names its setting.
 pub(super) fn nearest_setting(word: &str) -> Option<&'static str> {
-    let aliases: Vec<_> = KEYS
-        .iter()
-        .flat_map(|key| {
-            let arg = (key.spelling)(Arg::new(key.name).long(key.name));
-            let aliases = arg.get_all_aliases().unwrap_or_default();
-            let spelled = aliases.into_iter().chain(arg.get_long());
-            let named = |alias: &str| (alias.to_owned(), key.name);
-            spelled.map(named).collect::<Vec<_>>()
-        })
-        .collect();
-    let names = KEYS.iter().map(|key| key.name);
-    let spelled: Vec<_> = aliases
-        .iter()
-        .map(|(alias, _)| alias.as_str())
-        .chain(names)
-        .collect();
-    let found = nearest(word, &spelled)?;
-    let of_alias = aliases.iter().find(|(alias, _)| alias == found);
-    match of_alias {
-        Some((_, name)) => Some(name),
-        None => KEYS.iter().map(|key| key.name).find(|name| *name == found),
+    let mut spelled: Vec<(String, &'static str)> = Vec::new();
+    for key in KEYS {
+        let arg = (key.spelling)(Arg::new(key.name).long(key.name));
+        let others = arg.get_all_aliases().unwrap_or_default();
+        let names = [key.name].into_iter().chain(arg.get_long()).chain(others);
+        spelled.extend(names.map(|name| (name.to_owned(), key.name)));
     }
+    let names: Vec<_> = spelled.iter().map(|(name, _)| name.as_str()).collect();
+    let found = nearest(word, &names)?;
+    let of_setting = spelled.iter().find(|(name, _)| name == found);
+    of_setting.map(|(_, setting)| *setting)
 }
 
 /// The candidate with the smallest edit distance to `word`, if that is at most a third of its length.

@@ -103,10 +103,9 @@ pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
 
 /// Makes each text that is only shown one line of at most 300 characters.
 fn clean(host: &mut Host) {
-    for text in [&mut host.reason, &mut host.zone, &mut host.kind] {
-        if let Some(text) = text {
-            *text = one_line(text);
-        }
+    let texts = [&mut host.reason, &mut host.zone, &mut host.kind];
+    for text in texts.into_iter().flatten() {
+        *text = one_line(text);
     }
     let labels = std::mem::take(&mut host.labels);
     host.labels = labels
