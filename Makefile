@@ -25,6 +25,8 @@ SEEDS ?= 10000
 # The SDKs of clouds compile for minutes. They have their own workspace, and a target directory outside of the clone.
 CLOUD := discovery-plugins/cloud
 CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
+# cargo-deny on it. deny.toml also has rules for crates and licences of the main workspace only.
+CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config deny.toml check -A unused-wrapper -A license-not-encountered
 
 # libFuzzer instruments all crates, so they are compiled apart. Only flags that the stable compiler has.
 FUZZ_TARGET := $(or $(ELASTICRUN_FUZZ_TARGET),$(CACHE)/target-fuzz)
@@ -81,6 +83,7 @@ check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Checks formatting,
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	$(CLOUD_DENY) --hide-inclusion-graph bans licenses sources
 	discovery-plugins/sdk/api/api.py
 	$(RUFF) format --check --quiet .
 	$(RUFF) check --quiet .
@@ -196,6 +199,7 @@ fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists fo
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Looks for known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories
+	$(CLOUD_DENY) advisories
 
 sim: ## Simulates 10,000 schedules of driver, agents and workers; SEEDS=100000 for more
 	cargo run --locked --release -q -p elasticrun-sim -- --seeds $(SEEDS)
