@@ -10,12 +10,14 @@ What is added to moto, after the API's documentation:
 """
 
 import io
+import ssl
 import sys
 import threading
 from urllib.parse import parse_qsl
 
 import boto3
 import stand_in
+import trustme
 from moto.autoscaling.models import autoscaling_backends
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
@@ -65,7 +67,7 @@ class StandIn:
         for failure in self.failures:
             if failure["action"] in (action, "*") and failure["times"] > 0:
                 failure["times"] -= 1
-                keys = ("status", "code", "message", "headers")
+                keys = ("status", "code", "message", "headers", "body")
                 return {key: failure[key] for key in keys if key in failure}
         return None
 
@@ -120,9 +122,11 @@ def answer(start_response, action):
     ]
 
 
-def refuse(start_response, own, status, code, message, headers=()):
+def refuse(start_response, own, status, code="", message="", headers=(), body=None):
     headers = [("Content-Type", "text/xml"), *map(tuple, headers)]
     start_response(f"{status} Refused", headers)
+    if body is not None:
+        return [body.encode()]
     error = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
     if own:
         space = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
@@ -216,9 +220,18 @@ class Orders:
         )
 
     def fail(self, **failure):
-        """The next `times` calls of `action` are refused with `status`, `code`, `message` and `headers`."""
+        """The next `times` calls of `action` are answered with `status` and `headers`, and with `code` and `message` or
+        with `body`."""
         with self.stand_in.lock:
             self.stand_in.failures.append(failure)
+
+    def tls(self):
+        """Listens on a second port with TLS. Gives the port, and the certificate of who signed for 127.0.0.1."""
+        authority = trustme.CA()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        server = listen(self.stand_in, 0, context)
+        return {"port": server.port, "authority": authority.cert_pem.bytes().decode()}
 
     def calls(self):
         """The calls since the last time."""
@@ -227,9 +240,15 @@ class Orders:
         return calls
 
 
+def listen(stand_in, port, context=None):
+    server = make_server(
+        "127.0.0.1", port, stand_in, threaded=True, request_handler=MotoRequestHandler, ssl_context=context
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
 if __name__ == "__main__":
     aws = StandIn()
-    port = int(sys.argv[1])
-    server = make_server("127.0.0.1", port, aws, threaded=True, request_handler=MotoRequestHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = listen(aws, int(sys.argv[1]))
     stand_in.serve(server.port, Orders(aws, server.port))

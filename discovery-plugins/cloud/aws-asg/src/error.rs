@@ -33,6 +33,10 @@ const AUTH: &[&str] = &[
     "UnauthorizedOperation",
     "UnrecognizedClientException",
 ];
+/// Those of credentials that were valid once.
+const EXPIRED: &[&str] = &["ExpiredToken", "ExpiredTokenException"];
+/// Bytes of an answer that an error quotes from, at most.
+const MAX_BODY: usize = 1000;
 /// Error codes of rate limits.
 const THROTTLED: &[&str] = &[
     "EC2ThrottledException",
@@ -54,25 +58,50 @@ where
     match &error {
         SdkError::ServiceError(service) => {
             let (code, message) = (service.err().code(), service.err().message());
-            let code = code.unwrap_or("an error without a code");
+            let Some(code) = code else {
+                return without_code(call, place, service.raw());
+            };
             let kind = error_kind(code);
             let why = short_message(message.unwrap_or_default());
             let advice = match kind {
+                ErrorKind::Auth if EXPIRED.contains(&code) => "; renew the credentials",
                 ErrorKind::Auth => "; see docs/aws.md for the permissions that are needed",
                 _ => "",
             };
-            let mut failure =
-                PluginError::new(kind, format!("{call} in {place}: {code}: {why}{advice}"));
-            if kind == ErrorKind::Throttled {
-                failure.retry_after = Some(requested_pause(service.raw()).unwrap_or(INTERVAL));
-            }
-            failure
+            let text = format!("{call} in {place}: {code}: {why}{advice}");
+            with_pause(PluginError::new(kind, text), service.raw())
         }
+        SdkError::ResponseError(answer) => without_code(call, place, answer.raw()),
         other => match cause::<CredentialsError>(other) {
             Some(why) => no_credentials(why),
             None => unreachable(call, place, other),
         },
     }
+}
+
+/// An answer that is none of AWS, as of a proxy or a load balancer.
+fn without_code(call: &str, place: &str, answer: &HttpResponse) -> PluginError {
+    let status = answer.status().as_u16();
+    let body = answer.body().bytes().unwrap_or_default();
+    let body = String::from_utf8_lossy(&body[..body.len().min(MAX_BODY)]);
+    let kind = match status {
+        401 | 403 | 407 => ErrorKind::Auth,
+        429 | 503 => ErrorKind::Throttled,
+        _ => ErrorKind::Retryable,
+    };
+    let text = format!(
+        "{call} in {place}: no answer of AWS, but HTTP status {status}: {}",
+        one_line(body.trim())
+    );
+    with_pause(PluginError::new(kind, text), answer)
+}
+
+/// Adds the pause to an error of a rate limit.
+fn with_pause(mut failure: PluginError, answer: &HttpResponse) -> PluginError {
+    if failure.kind == ErrorKind::Throttled {
+        failure.retry_after = Some(requested_pause(answer).unwrap_or(INTERVAL));
+    }
+    failure
 }
 
 fn error_kind(code: &str) -> ErrorKind {
@@ -101,10 +130,18 @@ fn no_credentials(why: &CredentialsError) -> PluginError {
                 with_causes(why)
             ))
         }
-        _ => PluginError::new(
-            ErrorKind::Auth,
-            format!("AWS credentials cannot be used: {}", with_causes(why)),
-        ),
+        _ => {
+            let why = with_causes(why);
+            // The SDK asks for another build of it here, which a user cannot give.
+            let advice = match why.contains("credentials-login") {
+                true => {
+                    "; for a profile of `aws login`, run eval \"$(aws configure export-credentials --format env)\""
+                }
+                false => "",
+            };
+            let text = format!("AWS credentials cannot be used: {why}{advice}");
+            PluginError::new(ErrorKind::Auth, text)
+        }
     }
 }
 

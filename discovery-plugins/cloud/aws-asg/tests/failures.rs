@@ -70,6 +70,33 @@ fn throttling_is_obeyed_and_not_repeated() {
 }
 
 #[test]
+fn an_answer_of_another_server_is_told_by_its_status() {
+    let mut aws = Aws::start();
+    aws.group("g", 1);
+    let mut plugin = aws.plugin(json!({"name": "g"}));
+    let place = format!("region eu-central-1 at {}", aws.endpoint());
+    for (status, kind) in [
+        (502, ErrorKind::Retryable),
+        (503, ErrorKind::Throttled),
+        (407, ErrorKind::Auth),
+        (200, ErrorKind::Retryable),
+    ] {
+        aws.order(
+            json!({"do": "fail", "action": "DescribeAutoScalingGroups", "times": 1, "status": status,
+            "body": "<html>\nof a proxy\n"}),
+        );
+        let error = plugin.poll(PLENTY).unwrap_err();
+        assert_eq!(
+            error.message,
+            format!(
+                "DescribeAutoScalingGroups in {place}: no answer of AWS, but HTTP status {status}: <html> of a proxy"
+            )
+        );
+        assert_eq!(error.kind, kind, "{status}");
+    }
+}
+
+#[test]
 fn a_refusal_names_the_denied_call() {
     let mut aws = Aws::start();
     aws.group("g", 1);
@@ -96,10 +123,12 @@ fn a_refusal_names_the_denied_call() {
             "{error}"
         );
         assert!(!error.message.contains("AbC0"), "{error}");
-        let advice = error
-            .message
-            .ends_with("; see docs/aws.md for the permissions that are needed");
-        assert_eq!(advice, kind == ErrorKind::Auth, "{error}");
+        let advice = match kind {
+            ErrorKind::Auth if code == "ExpiredToken" => "; renew the credentials",
+            ErrorKind::Auth => "; see docs/aws.md for the permissions that are needed",
+            _ => "operation.",
+        };
+        assert!(error.message.ends_with(advice), "{error}");
     }
 }
 
