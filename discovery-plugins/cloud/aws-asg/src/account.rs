@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use elasticrun_plugin_sdk::PluginError;
 
-use crate::Options;
+use crate::{Options, http};
 
 /// Timeout of a connection. An address without an answer must not use up the deadline of a poll.
 const CONNECT: Duration = Duration::from_secs(4);
@@ -25,16 +24,13 @@ pub(crate) struct Account {
 impl Account {
     /// Reads options and environment. The first call looks up credentials.
     pub(crate) async fn from_options(options: &Options) -> Result<Self, PluginError> {
-        let http = aws_smithy_http_client::Builder::new()
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
-            .build_https();
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
             .read_timeout(READ)
             .build();
         // No retries: the job backs off by itself, and a throttled source must not be called again at once.
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http)
+            .http_client(http::client()?)
             .timeout_config(timeouts)
             .retry_config(RetryConfig::disabled());
         if let Some(region) = &options.region {

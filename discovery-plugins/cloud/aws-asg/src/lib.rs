@@ -23,6 +23,7 @@ mod error;
 mod groups;
 mod hooks;
 mod host;
+mod http;
 mod instances;
 mod options;
 mod pace;
