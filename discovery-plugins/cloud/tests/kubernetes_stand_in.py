@@ -153,6 +153,13 @@ def handler(cluster):
                     return self.answer(*cluster.list(match[1], query))
             return self.watch(match[1], query)
 
+        def do_CONNECT(self):
+            """As a proxy to any server, which is always this one."""
+            with cluster.changed:
+                cluster.log.append({"action": "connect", "path": self.path})
+            self.send_response(200)
+            self.end_headers()
+
         def answer(self, code, value):
             data = json.dumps(value).encode()
             self.send_response(code)

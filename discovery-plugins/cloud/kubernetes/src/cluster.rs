@@ -1,10 +1,12 @@
 //! Access to the pods.
 
+use std::env;
+
 use elasticrun_plugin_sdk::{PluginError, text::with_causes};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, Config, api::ListParams};
+use kube::{Api, Client, Config, api::ListParams, config::Kubeconfig};
 
-use crate::{Options, error::classify};
+use crate::{Options, error::classify, proxy};
 
 /// The maximum number of pods of a page.
 const PAGE: u32 = 500;
@@ -34,6 +36,12 @@ impl Cluster {
                 with_causes(&error)
             ))
         })?;
+        // Without a kubeconfig this is a pod, from which the server is reached directly.
+        let kubeconfig = Kubeconfig::read().ok();
+        config.proxy_url = kubeconfig.and_then(|kubeconfig| {
+            let variable = |name: &str| env::var(name).ok();
+            proxy::choose(&kubeconfig, &config.cluster_url, variable)
+        });
         // A watch may be silent for long, and a poll has its own deadline.
         config.read_timeout = None;
         // No retries: the job backs off by itself, and a throttled server must not be called again at once.

@@ -14,6 +14,7 @@ mod error;
 mod host;
 mod options;
 mod plugin;
+mod proxy;
 mod watch;
 
 pub use options::Options;

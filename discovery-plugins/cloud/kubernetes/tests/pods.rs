@@ -2,21 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::{
-    fs,
     net::TcpListener,
     time::{Duration, Instant},
 };
 
+use common::{PLENTY, configure, make};
 use elasticrun_cloud_tests::StandIn;
 use elasticrun_plugin_kubernetes::Kubernetes;
-use elasticrun_plugin_sdk::{
-    ErrorKind, Host, HostState, Plugin, PluginError, SlotsFrom, from_options,
-};
+use elasticrun_plugin_sdk::{ErrorKind, Host, HostState, Plugin, SlotsFrom};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-const PLENTY: Duration = Duration::from_secs(20);
 
 /// A cluster and its configuration in this environment.
 struct Cluster {
@@ -43,20 +41,6 @@ impl Cluster {
             .extend(more.as_object().unwrap().clone());
         self.server.order(order).as_str().unwrap().to_owned()
     }
-}
-
-/// Makes this the configuration of this environment.
-fn configure(kubeconfig: &str) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("config");
-    fs::write(&path, kubeconfig).unwrap();
-    // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
-    unsafe { std::env::set_var("KUBECONFIG", path) };
-    directory
-}
-
-fn make(options: Value) -> Result<Kubernetes, PluginError> {
-    Kubernetes::create(from_options(options.to_string().as_bytes())?)
 }
 
 fn plugin() -> Kubernetes {
