@@ -90,8 +90,8 @@ class Cluster:
 
     # What it answers.
 
-    def failure(self, action):
-        self.log.append({"action": action})
+    def failure(self, action, headers):
+        self.log.append({"action": action, "agent": headers["User-Agent"]})
         for failure in self.failures:
             if failure[0] == action and failure[1] > 0:
                 failure[1] -= 1
@@ -146,7 +146,7 @@ def handler(cluster):
                 return self.answer(404, status(404, "NotFound", url.path))
             watches = query.get("watch", [""])[0] in ("1", "true")
             with cluster.changed:
-                failure = cluster.failure("watch" if watches else "list")
+                failure = cluster.failure("watch" if watches else "list", self.headers)
                 if failure:
                     return self.answer(*failure)
                 if not watches:

@@ -216,6 +216,15 @@ fn a_failure_has_its_kind_and_one_line() {
 }
 
 #[test]
+fn requests_name_this_program() {
+    let (mut gce, _, mut plugin) = zonal(1, json!({}));
+    poll(&mut plugin);
+    let calls = gce.order(json!({"do": "calls"}));
+    let expected = concat!("elasticrun/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(calls[0]["headers"]["user-agent"], expected);
+}
+
+#[test]
 fn an_unknown_group_is_named_with_its_place() {
     let gce = StandIn::gce();
     let unknown = |group: &str| {

@@ -28,6 +28,7 @@ pub fn agent() -> Agent {
         .build();
     Agent::config_builder()
         .tls_config(tls)
+        .user_agent(concat!("elasticrun/", env!("CARGO_PKG_VERSION")))
         .http_status_as_error(false)
         .max_redirects(0)
         .build()

@@ -3,6 +3,7 @@
 use std::env;
 
 use elasticrun_plugin_sdk::{PluginError, text::with_causes};
+use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config, api::ListParams, config::Kubeconfig};
 
@@ -46,6 +47,8 @@ impl Cluster {
         config.read_timeout = None;
         // No retries: the job backs off by itself, and a throttled server must not be called again at once.
         config.default_retry = false;
+        let agent = HeaderValue::from_static(concat!("elasticrun/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((USER_AGENT, agent));
         let namespace = options
             .namespace
             .clone()

@@ -145,6 +145,15 @@ fn many_pods_come_in_pages() {
 }
 
 #[test]
+fn requests_name_this_program() {
+    let mut cluster = Cluster::start();
+    poll(&mut plugin());
+    let calls = cluster.server.order(json!({"do": "calls"}));
+    let expected = concat!("elasticrun/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(calls[0]["agent"], expected);
+}
+
+#[test]
 fn mistakes_are_named() {
     let mut cluster = Cluster::start();
     let mut plugin = plugin();
