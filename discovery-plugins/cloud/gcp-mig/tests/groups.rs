@@ -173,16 +173,24 @@ fn a_failure_has_its_kind_and_one_line() {
     for (action, status, reason, kind) in [
         ("managed", 403, "forbidden", ErrorKind::Auth),
         ("managed", 401, "authError", ErrorKind::Auth),
+        ("managed", 400, "invalid", ErrorKind::BadConfig),
+        ("managed", 500, "internalError", ErrorKind::Retryable),
+        ("managed", 502, "badGateway", ErrorKind::Retryable),
+        ("managed", 403, "quotaExceeded", ErrorKind::Throttled),
+        ("managed", 403, "userRateLimitExceeded", ErrorKind::Throttled),
         ("managed", 403, "rateLimitExceeded", ErrorKind::Throttled),
         ("managed", 429, "rateLimitExceeded", ErrorKind::Throttled),
         ("managed", 503, "backendError", ErrorKind::Retryable),
         ("get_instance", 403, "forbidden", ErrorKind::Auth),
+        ("get_instance", 400, "invalid", ErrorKind::BadConfig),
         (
             "get_instance",
             429,
             "rateLimitExceeded",
             ErrorKind::Throttled,
         ),
+        ("machine_type", 403, "forbidden", ErrorKind::Auth),
+        ("machine_type", 503, "backendError", ErrorKind::Retryable),
     ] {
         gce.order(
             json!({"do": "fail", "action": action, "status": status, "reason": reason,
