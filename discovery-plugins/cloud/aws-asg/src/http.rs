@@ -35,15 +35,17 @@ pub(crate) fn client() -> Result<SharedHttpClient, PluginError> {
     }
     let tls = TlsContext::builder().with_trust_store(trusted).build();
     let tls = tls.map_err(|error| PluginError::bad_config(error.to_string()))?;
-    Ok(Builder::new().build_with_connector_fn(move |settings, components| {
-        let mut connector = Connector::builder()
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
-            .tls_context(tls.clone())
-            .proxy_config(ProxyConfig::from_env());
-        connector.set_connector_settings(settings.cloned());
-        connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
-        connector.build()
-    }))
+    Ok(
+        Builder::new().build_with_connector_fn(move |settings, components| {
+            let mut connector = Connector::builder()
+                .tls_provider(Provider::Rustls(CryptoMode::Ring))
+                .tls_context(tls.clone())
+                .proxy_config(ProxyConfig::from_env());
+            connector.set_connector_settings(settings.cloned());
+            connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
+            connector.build()
+        }),
+    )
 }
 
 /// Checks certificates, since the client panics on a wrong one.
