@@ -10,14 +10,12 @@ What is added to moto, after the API's documentation:
 """
 
 import io
-import ssl
 import sys
 import threading
 from urllib.parse import parse_qsl
 
 import boto3
 import stand_in
-import trustme
 from moto.autoscaling.models import autoscaling_backends
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
@@ -227,11 +225,8 @@ class Orders:
 
     def tls(self):
         """Listens on a second port with TLS. Gives the port, and the certificate of who signed for 127.0.0.1."""
-        authority = trustme.CA()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-        server = listen(self.stand_in, 0, context)
-        return {"port": server.port, "authority": authority.cert_pem.bytes().decode()}
+        context, authority = stand_in.tls()
+        return {"port": listen(self.stand_in, 0, context).port, "authority": authority}
 
     def calls(self):
         """The calls since the last time."""

@@ -31,6 +31,8 @@ class Cloud:
         self.vanishing = set()
         self.pages = 500
         self.numbers = 1000
+        self.current = "t"
+        self.revoked = set()
 
     def group(self, path, zones, desired=0, type="n2-standard-8", labels=None, accelerators=0, spot=False):
         """A group at `projects/P/zones/Z/instanceGroupManagers/N`; its instances are spread over `zones`."""
@@ -100,8 +102,18 @@ class Cloud:
     def page(self, size):
         self.pages = size
 
-    def fail(self, action, status, times=1, reason="", message="no", headers=None):
-        self.failures.append([action, times, status, reason, message, headers or {}])
+    def fail(self, action, status, times=1, reason="", message="no", headers=None, body=None):
+        self.failures.append([action, times, status, reason, message, headers or {}, body])
+
+    def revoke(self, token):
+        """The access token that was given until now is refused from now on, and `token` is given."""
+        self.revoked.add(self.current)
+        self.current = token
+
+    def tls(self):
+        """Listens on a second port with TLS. Gives the port, and the certificate of who signed for 127.0.0.1."""
+        context, authority = stand_in.tls()
+        return {"port": stand_in.listen(handler(self), 0, context), "authority": authority}
 
     def calls(self):
         """The requests since the last time."""
@@ -130,14 +142,31 @@ class Cloud:
                     found = functools.partial(called, handler, match)
                     break
             if path.endswith("/token"):
-                action, found = "token", lambda query: (200, {"access_token": "t", "expires_in": 3600})
+                action, found = "token", lambda query: (200, self.token())
+            if path.endswith(":generateAccessToken"):
+                given = {"accessToken": self.current, "expireTime": "2100-01-01T00:00:00Z"}
+                action, found = "impersonate", lambda query: (200, given)
+            if path.startswith("/compute/") and headers.get("authorization", "")[len("Bearer ") :] in self.revoked:
+                found = self.refuse
             self.log.append({"action": action, "path": path, "headers": headers, "form": form})
             for failure in self.failures:
                 if failure[0] == action and failure[1] > 0:
                     failure[1] -= 1
                     status, body = error(failure[2], failure[3], failure[4])
-                    return status, body, failure[5]
+                    return status, body if failure[6] is None else failure[6], failure[5]
             return (*found(query), {})
+
+    def refuse(self, query):
+        return error(401, "authError", "Invalid Credentials")
+
+    def token(self):
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        return {
+            "access_token": self.current,
+            "expires_in": 3600,
+            "issued_token_type": kind,
+            "token_type": "Bearer",
+        }
 
     def managed(self, query, path):
         if path not in self.groups:
@@ -212,9 +241,9 @@ def handler(cloud):
             url = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = cloud.answer(self.command, url.path, parse_qs(url.query), headers, dict(parse_qsl(body)))
-            status, value, more = answer
-            data = json.dumps(value).encode()
+            form = json.loads(body) if body.startswith("{") else dict(parse_qsl(body))
+            status, value, more = cloud.answer(self.command, url.path, parse_qs(url.query), headers, form)
+            data = value.encode() if isinstance(value, str) else json.dumps(value).encode()
             self.send_response(status)
             for name, text in {"Content-Type": "application/json", "Content-Length": len(data), **more}.items():
                 self.send_header(name, str(text))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of the stand-in for AWS, once, outside of the clone.
+# Makes the virtual environment of the stand-ins for AWS and Google Cloud, once, outside of the clone.
 #
 # Usage: discovery-plugins/cloud/tests/venv.sh
 # Prints the path of its python as the last line of stdout; everything else goes to stderr. Safe to call again and

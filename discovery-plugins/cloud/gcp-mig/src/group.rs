@@ -68,21 +68,13 @@ impl Group {
             name: name.to_owned(),
         })
     }
+}
 
-    /// Its path below `/compute/v1/`.
-    pub(crate) fn path(&self) -> String {
-        let Self {
-            project,
-            location,
-            name,
-        } = self;
-        match location {
-            Location::Zone(zone) => {
-                format!("projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
-            }
-            Location::Region(region) => {
-                format!("projects/{project}/regions/{region}/instanceGroupManagers/{name}")
-            }
+impl Location {
+    /// Its name in the cloud.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Zone(name) | Self::Region(name) => name,
         }
     }
 }
@@ -107,19 +99,17 @@ mod tests {
 
     #[test]
     fn a_location_is_a_zone_or_a_region() {
-        let path = |text| Group::read(text).unwrap().path();
+        let shown = |text: &str| Group::read(text).unwrap().to_string();
+        let zonal = "gpus in zone europe-west4-a of project lab";
+        assert_eq!(shown("lab/europe-west4-a/gpus"), zonal);
         assert_eq!(
-            path("lab/europe-west4-a/gpus"),
-            "projects/lab/zones/europe-west4-a/instanceGroupManagers/gpus"
-        );
-        assert_eq!(
-            path("example.com:lab/europe-west4/gpus"),
-            "projects/example.com:lab/regions/europe-west4/instanceGroupManagers/gpus"
+            shown("example.com:lab/europe-west4/gpus"),
+            "gpus in region europe-west4 of project example.com:lab"
         );
         let whole = "projects/lab/zones/europe-west4-a/instanceGroupManagers/gpus";
-        assert_eq!(path(whole), whole);
+        assert_eq!(shown(whole), zonal);
         let url = format!("https://www.googleapis.com/compute/v1/{whole}");
-        assert_eq!(path(&url), whole);
+        assert_eq!(shown(&url), zonal);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use elasticrun_plugin_sdk::{
 
 use crate::{
     AddressKind, Options,
-    compute::{Instance, Member, SLOTS_LABEL},
+    model::{Instance, Member, SLOTS_LABEL},
 };
 
 /// The host of an instance. `accelerators` are those of its machine type.
 pub(crate) fn host(
     member: &Member,
+    number: u64,
     instance: Option<&Instance>,
     accelerators: u32,
     group: &str,
@@ -53,7 +54,7 @@ pub(crate) fn host(
         zone: Some(member.zone.clone()),
         kind: instance.map(|instance| instance.kind.clone()),
         labels: labels.into(),
-        ..Host::new(format!("{}.{}", member.name, member.number))
+        ..Host::new(format!("{}.{number}", member.name))
     })
 }
 
@@ -122,7 +123,7 @@ mod tests {
 
     fn member(status: &str, action: &str, health: &[&str]) -> Member {
         Member {
-            number: "17".into(),
+            number: Some(17),
             name: "gpus-x1".into(),
             zone: "europe-west4-a".into(),
             status: status.into(),
@@ -172,7 +173,7 @@ mod tests {
                 attached,
                 ..Instance::default()
             };
-            let host = host(&member, Some(&instance), accelerators, "g", options)?;
+            let host = host(&member, 17, Some(&instance), accelerators, "g", options)?;
             Ok::<_, PluginError>((host.slots, host.slots_from))
         };
         assert_eq!(slots_of(None, 0, 0, &plain).unwrap(), (None, None));

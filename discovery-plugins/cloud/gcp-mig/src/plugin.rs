@@ -3,27 +3,40 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use elasticrun_plugin_event_loop::EventLoop;
 use elasticrun_plugin_sdk::{Command, Manifest, Plugin, PluginError, Snapshot, jitter};
 
 use crate::{
     Options,
-    compute::{Compute, Instance, Member},
+    access::Source,
+    compute::Compute,
+    error::Failure,
     group::Group,
     host::host,
+    model::{Instance, Member},
     pace::{INTERVAL, JITTER},
 };
 
 /// The instances of a managed instance group.
 #[derive(Debug)]
 pub struct GcpMig {
+    poller: Poller,
+    event_loop: EventLoop,
+}
+
+/// What the plugin knows of its group.
+#[derive(Debug)]
+struct Poller {
     options: Options,
     group: Group,
     compute: Compute,
     /// Instances by number.
-    instances: BTreeMap<String, Instance>,
+    instances: BTreeMap<u64, Instance>,
+    /// Whether a poll has succeeded.
+    has_polled: bool,
 }
 
 impl Plugin for GcpMig {
@@ -33,11 +46,13 @@ impl Plugin for GcpMig {
         license: "Apache-2.0",
         description: "the instances of a Google Cloud managed instance group: group=PROJECT/ZONE-OR-REGION/NAME",
         config: include_str!("options.json"),
+        // Credentials of other clouds are exchanged for those of Google, by a program as well.
         environment: &[
+            "AWS_*",
             "CLOUDSDK_CONFIG",
             "ELASTICRUN_GCE_ENDPOINT",
-            "GCE_METADATA_HOST",
-            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GCE_METADATA_*",
+            "GOOGLE_*",
             "HTTPS_PROXY",
             "HTTP_PROXY",
             "NO_PROXY",
@@ -58,44 +73,87 @@ impl Plugin for GcpMig {
         options.check()?;
         let endpoint = options.endpoint.clone();
         let endpoint = endpoint.or_else(|| env::var("ELASTICRUN_GCE_ENDPOINT").ok());
+        let endpoint = endpoint.filter(|endpoint| !endpoint.is_empty());
+        let group = Group::read(&options.group)?;
         Ok(Self {
-            group: Group::read(&options.group)?,
-            compute: Compute::new(endpoint.filter(|endpoint| !endpoint.is_empty()))?,
-            options,
-            instances: BTreeMap::new(),
+            poller: Poller {
+                compute: Compute::new(group.clone(), endpoint)?,
+                options,
+                group,
+                instances: BTreeMap::new(),
+                has_polled: false,
+            },
+            event_loop: EventLoop::new()?,
         })
     }
 
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
-        let until = Instant::now() + deadline;
-        let members = self.compute.members(&self.group, until)?;
-        self.refresh(&members, until)?;
+        let Self { poller, event_loop } = self;
+        let server = poller.compute.server().to_owned();
+        event_loop.within(deadline, &server, poller.poll())
+    }
+
+    fn command(&mut self, command: Command, deadline: Duration) -> Result<(), PluginError> {
+        match command {
+            Command::SelfTest => self.poll(deadline).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Poller {
+    /// Polls, and once more with new credentials if the known ones have failed.
+    async fn poll(&mut self) -> Result<Snapshot, PluginError> {
+        let is_new = self.compute.connect().await?;
+        let mut result = self.snapshot().await;
+        if result
+            .as_ref()
+            .is_err_and(|failure| failure.unauthenticated)
+        {
+            let source = self.compute.source();
+            // Credentials that have failed for good are never asked again by their crate.
+            self.compute.disconnect();
+            if !is_new && source != Some(Source::Anonymous) {
+                self.compute.connect().await?;
+                result = self.snapshot().await;
+            }
+            if source == Some(Source::Metadata) && !self.has_polled {
+                result = result.map_err(Failure::without_credentials);
+            }
+        }
+        self.has_polled |= result.is_ok();
+        result.map_err(|failure| failure.error)
+    }
+
+    async fn snapshot(&mut self) -> Result<Snapshot, Failure> {
+        let members = self.compute.members().await?;
+        self.refresh(&members).await?;
         let mut hosts = Vec::new();
         for member in &members {
             // Without a number the instance is only planned.
-            if member.number.is_empty() {
+            let Some(number) = member.number else {
                 continue;
-            }
-            let instance = self.instances.get(&member.number);
+            };
+            let instance = self.instances.get(&number);
             let needs_type = |instance: &&Instance| {
                 self.options.slots.is_none() && instance.label.is_none() && instance.attached == 0
             };
             let accelerators = match instance.filter(needs_type) {
-                Some(instance) => self.compute.accelerators(
-                    &self.group.project,
-                    &member.zone,
-                    &instance.kind,
-                    until,
-                )?,
+                Some(instance) => {
+                    let kind = &instance.kind;
+                    self.compute.accelerators(&member.zone, kind).await?
+                }
                 None => 0,
             };
-            hosts.push(host(
+            let host = host(
                 member,
+                number,
                 instance,
                 accelerators,
                 &self.group.name,
                 &self.options,
-            )?);
+            );
+            hosts.push(host?);
         }
         let is_leaving =
             |member: &&Member| matches!(member.action.as_str(), "DELETING" | "ABANDONING");
@@ -107,40 +165,26 @@ impl Plugin for GcpMig {
         })
     }
 
-    fn command(&mut self, command: Command, deadline: Duration) -> Result<(), PluginError> {
-        match command {
-            Command::SelfTest => self.poll(deadline).map(|_| ()),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl GcpMig {
     /// Queries new instances, and forgets those that are no longer members.
-    fn refresh(&mut self, members: &[Member], until: Instant) -> Result<(), PluginError> {
-        let numbers: BTreeSet<_> = members
-            .iter()
-            .map(|member| member.number.as_str())
-            .collect();
-        self.instances
-            .retain(|number, _| numbers.contains(number.as_str()));
+    async fn refresh(&mut self, members: &[Member]) -> Result<(), Failure> {
+        let numbers: BTreeSet<_> = members.iter().filter_map(|member| member.number).collect();
+        self.instances.retain(|number, _| numbers.contains(number));
         let mut new: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for member in members {
-            let known = self.instances.get(&member.number);
+            let Some(number) = member.number else {
+                continue;
+            };
+            let known = self.instances.get(&number);
             // An instance has no address before its start.
-            if !member.number.is_empty() && known.is_none_or(|instance| instance.internal.is_none())
-            {
+            if known.is_none_or(|instance| instance.internal.is_none()) {
                 new.entry(&member.zone).or_default().push(&member.name);
             }
         }
         for (zone, names) in new {
-            let found = self
-                .compute
-                .instances(&self.group.project, zone, &names, until)?;
+            let found = self.compute.instances(zone, &names).await?;
             // A list has all instances of the zone, and a recreated instance has another number.
-            let found = found
-                .into_iter()
-                .filter(|(number, _)| numbers.contains(number.as_str()));
+            let found = found.into_iter();
+            let found = found.filter(|(number, _)| numbers.contains(number));
             self.instances.extend(found);
         }
         Ok(())

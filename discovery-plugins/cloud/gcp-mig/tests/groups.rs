@@ -177,7 +177,12 @@ fn a_failure_has_its_kind_and_one_line() {
         ("managed", 500, "internalError", ErrorKind::Retryable),
         ("managed", 502, "badGateway", ErrorKind::Retryable),
         ("managed", 403, "quotaExceeded", ErrorKind::Throttled),
-        ("managed", 403, "userRateLimitExceeded", ErrorKind::Throttled),
+        (
+            "managed",
+            403,
+            "userRateLimitExceeded",
+            ErrorKind::Throttled,
+        ),
         ("managed", 403, "rateLimitExceeded", ErrorKind::Throttled),
         ("managed", 429, "rateLimitExceeded", ErrorKind::Throttled),
         ("managed", 503, "backendError", ErrorKind::Retryable),
@@ -263,7 +268,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
         assert_eq!(error.kind, ErrorKind::Retryable);
         assert_eq!(
             error.message,
-            format!("{endpoint} has not answered in time")
+            format!("{endpoint}: no answer within {deadline:?}")
         );
     }
     drop(hole);

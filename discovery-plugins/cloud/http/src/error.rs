@@ -3,7 +3,7 @@
 use elasticrun_plugin_sdk::{PluginError, text::one_line};
 
 /// The server did not answer.
-pub fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
+pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
     if matches!(error, ureq::Error::Timeout(_)) {
         return late(url);
     }
@@ -15,7 +15,7 @@ pub fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
 }
 
 /// The deadline has passed.
-pub fn late(url: &str) -> PluginError {
+pub(crate) fn late(url: &str) -> PluginError {
     PluginError::retryable(format!("{} has not answered in time", server(url)))
 }
 

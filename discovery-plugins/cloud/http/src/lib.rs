@@ -5,5 +5,4 @@
 mod error;
 mod request;
 
-pub use error::{late, unreachable};
-pub use request::{Answer, Ask, agent, ask};
+pub use request::{Answer, agent, get};

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use elasticrun_plugin_http::{Ask, agent, ask};
+use elasticrun_plugin_http::{agent, get};
 use elasticrun_plugin_sdk::{ErrorKind, PluginError};
 use serde::de::DeserializeOwned;
 use ureq::Agent;
@@ -42,7 +42,7 @@ impl Server {
         until: Instant,
     ) -> Result<T, PluginError> {
         let url = format!("{}{path}", self.url);
-        let answer = ask(&self.agent, &url, &Ask::Get, &[], until)?;
+        let answer = get(&self.agent, &url, until)?;
         let kind = match answer.status {
             200 => {
                 return serde_json::from_value(answer.body).map_err(|error| {

@@ -24,14 +24,7 @@ impl StandIn {
     /// # Panics
     /// When it cannot be started.
     pub fn aws() -> Self {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let venv = Command::new(tests.join("venv.sh"))
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("tests/venv.sh can be run");
-        assert!(venv.status.success(), "tests/venv.sh failed");
-        let python = String::from_utf8(venv.stdout).expect("a path");
-        Self::start(python.trim(), &tests.join("aws_stand_in.py"))
+        Self::start(&python(), "aws_stand_in.py")
     }
 
     /// Compute Engine: the part for managed instance groups.
@@ -39,8 +32,7 @@ impl StandIn {
     /// # Panics
     /// When it cannot be started.
     pub fn gce() -> Self {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        Self::start("python3", &tests.join("gce_stand_in.py"))
+        Self::start(&python(), "gce_stand_in.py")
     }
 
     /// A Kubernetes API server: list and watch of pods.
@@ -48,8 +40,7 @@ impl StandIn {
     /// # Panics
     /// When it cannot be started.
     pub fn kubernetes() -> Self {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        Self::start("python3", &tests.join("kubernetes_stand_in.py"))
+        Self::start("python3", "kubernetes_stand_in.py")
     }
 
     /// A configuration of kubectl for a Kubernetes test server. (JSON is YAML.)
@@ -63,7 +54,8 @@ impl StandIn {
         .to_string()
     }
 
-    fn start(python: &str, script: &Path) -> Self {
+    fn start(python: &str, script: &str) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
         let mut process = Command::new(python)
             // Without compiled files beside its imports.
             .arg("-B")
@@ -121,6 +113,18 @@ impl StandIn {
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
+}
+
+/// The python of the virtual environment.
+fn python() -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let venv = Command::new(tests.join("venv.sh"))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("tests/venv.sh can be run");
+    assert!(venv.status.success(), "tests/venv.sh failed");
+    let python = String::from_utf8(venv.stdout).expect("a path");
+    python.trim().to_owned()
 }
 
 impl Drop for StandIn {
