@@ -139,11 +139,13 @@ test-spark-full: test-spark
 test-spark: ## Jobs on Spark clusters, 3.5 and 4; needs Java 17; SPARK=spark35 or spark4 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## Builds dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
+plugins: ## Builds dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark; takes 8 GB of memory
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins
-	cp $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so dist/plugins
+	for each in $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so; do \
+	  strip --strip-unneeded -o "dist/plugins/$$(basename "$$each")" "$$each"; \
+	done
 
 test-cloud: setup ## Cloud plugins against simulated services, and jobs on them
 	cargo build --locked --workspace
