@@ -286,7 +286,9 @@ impl World {
                 Command::Launch { host } => self.launch(&host),
                 Command::Send { host, command } => self.send_command(&host, command),
                 Command::Admit { host, instance } => self.admit(&host, instance),
-                Command::Refuse { instance, .. } => self.refuse(instance),
+                Command::Refuse { instance, .. } | Command::RefuseName { instance, .. } => {
+                    self.refuse(instance);
+                }
                 Command::Disconnect { host, instance } => self.disconnect(&host, instance),
                 Command::EndLaunch { host, .. } => self.end_launch(&host),
                 Command::OpenRound { .. }
