@@ -119,6 +119,37 @@ fn quote(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn words(command: &Command) -> Vec<String> {
+        let words = command.as_std().get_args();
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_push_to_a_host_that_stops_answering_ends() {
+        let settings = config::Launch {
+            launcher: None,
+            listen: None,
+            join: None,
+            embedder_fd: None,
+            call: None,
+            env: Vec::new(),
+            spark: None,
+            ssh: config::Ssh {
+                port: None,
+                identity_file: None,
+                options: Vec::new(),
+            },
+            push_binary: true,
+            network_interfaces: Vec::new(),
+            notice_file: None,
+        };
+        let push = words(&ssh(&settings, &Host::new("h"), &WHILE_PUSHING));
+        let end = WHILE_PUSHING.map(str::to_owned).to_vec();
+        assert!(push.ends_with(&[end, vec!["--".into(), "h".into()]].concat()));
+    }
+
     #[test]
     fn a_path_cannot_leave_its_quotes() {
         assert_eq!(quote("/a b/it's"), r"'/a b/it'\''s'");

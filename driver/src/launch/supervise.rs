@@ -95,6 +95,7 @@ pub(super) async fn supervise(
                 Some(Ok(())) => {}
                 Some(Err(why)) => return why,
             },
+            _ if not_there => return "the copy of the binary cannot be run there: is ~/.cache mounted with noexec?".into(),
             _ if tail.is_empty() => return format!("its agent ended ({status})"),
             _ => return tail.join("; "),
         }
