@@ -216,7 +216,8 @@ pub(crate) fn parse(body: &[u8]) -> Result<PluginFrame<'_>, String> {
 /// The message of a frame for the caller, if it has one. A frame of a newer plugin may have none.
 pub(crate) fn message(frame: PluginFrame<'_>) -> Option<PluginMessage> {
     if let Some(hello) = frame.hello {
-        return Some(PluginMessage::Hello(Box::new(hello)));
+        let manifest = hello.manifest.cleaned();
+        return Some(PluginMessage::Hello(Box::new(Hello { manifest, ..hello })));
     }
     if let Some(why) = frame.refused {
         return Some(PluginMessage::Refused(why));

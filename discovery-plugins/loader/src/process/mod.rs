@@ -89,10 +89,7 @@ impl Program {
         })?;
         child.end();
         Ok(IdentifiedProgram {
-            hello: Arc::new(Hello {
-                manifest: hello.manifest.clone().cleaned(),
-                ..hello
-            }),
+            hello: Arc::new(hello),
             program: Arc::new(self),
         })
     }
