@@ -243,6 +243,22 @@ fn descriptors_that_are_closed() {
 }
 
 #[test]
+fn a_finished_source_has_destroyed_an_idle_plugin() {
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    let settings = Settings {
+        interval: Duration::from_secs(3600),
+        ..quick()
+    };
+    let source = watch(misbehaving(), json!({"log": log}), settings);
+    source.next().unwrap();
+    // A command is sent after the poll, so the plugin is idle once the source has sent it.
+    source.running.command(Command::SelfTest);
+    source.running.finish(Instant::now() + PLENTY);
+    assert_eq!(fs::read_to_string(&log).unwrap(), "cptd");
+}
+
+#[test]
 fn what_a_plugin_started_ends_with_it() {
     let dir = TempDir::new().unwrap();
     let gate = dir.path().join("gate");

@@ -149,3 +149,11 @@ fn dry_run_of_slots_that_are_found_on_the_hosts() {
         "true"
     ]));
 }
+
+#[test]
+fn help_is_a_word_as_well() {
+    assert_eq!(text(&["help"]), text(&["--help"]));
+    for name in ["agent", "drain", "hosts", "plugin", "run"] {
+        assert_eq!(text(&["help", name]), text(&[name, "--help"]), "{name}");
+    }
+}

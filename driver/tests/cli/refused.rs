@@ -265,6 +265,20 @@ fn a_wrong_value_reads_the_same_from_every_source() {
 }
 
 #[test]
+fn a_named_pipe_is_no_file_of_settings() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let path = pipe.to_str().expect("UTF-8");
+    for flag in ["--config", "--hostfile"] {
+        assert_eq!(
+            refusal(&["-np", "2", flag, path, "x"]).to_string(),
+            format!("{flag} {path}: is a named pipe, expected a file")
+        );
+    }
+}
+
+#[test]
 fn a_variable_is_named_with_its_value() {
     let error = |name: &str, value: &str| {
         with(&["-np", "2", "x"], &[(name, value)])
