@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from .. import store
+from ..error_text import error_text
+from ..job import report
 from ..poller import Poller
 from ..store import Store
 
@@ -44,8 +46,11 @@ class DataLease(Poller):
 
     def __enter__(self) -> DataLease:
         store.write(self._session, self.path + _ALIVE, b"")
-        for name in abandoned(store.list_times(self._session, self._to.path("data")), self._id):
-            self._delete(name)
+        try:
+            for name in abandoned(store.list_times(self._session, self._to.path("data")), self._id):
+                self._delete(name)
+        except Exception as error:  # Of py4j and of any file system; this fit needs none of it
+            report(f"warning: data of earlier fits was not deleted: {error_text(error)}")
         self.start()
         return self
 
