@@ -8,6 +8,7 @@
 //! program. It executes no other program: it makes only system calls, on the memory of the fork.
 //!
 //! # Invariants
+//! - The group ends with the program, before the leader does.
 //! - The group ends with the thread that started the leader, and so with the job, however the job ends.
 //! - The program ends with the leader, so a signal that kills the leader leaves no program behind.
 //! - The leader holds no descriptor.
@@ -83,6 +84,11 @@ unsafe fn supervise(program: libc::pid_t, waited: &libc::sigset_t) -> ! {
             let mut status = 0;
             if libc::waitpid(program, &raw mut status, libc::WNOHANG) != program {
                 continue;
+            }
+            // The job may end before it can kill the group. So the leader does it, from another group of its session.
+            let group = libc::getpid();
+            if libc::setpgid(0, libc::getpgid(libc::getppid())) == 0 {
+                libc::kill(-group, libc::SIGKILL);
             }
             if libc::WIFSIGNALED(status) {
                 let signal = libc::WTERMSIG(status);
