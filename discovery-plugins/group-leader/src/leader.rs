@@ -73,7 +73,14 @@ unsafe fn supervise(program: libc::pid_t, waited: &libc::sigset_t) -> ! {
     // SAFETY: as in `fork_program`. No descriptor is used from here on. They are closed so that the reader of the program's
     // output sees its end.
     unsafe {
-        libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
+        if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
+            // An older kernel, or a sandbox that refuses the call.
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            for fd in 0..limit.rlim_cur.min(1 << 20) as libc::c_int {
+                libc::close(fd);
+            }
+        }
         // It may end by the program's signal, and must not dump core.
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
         loop {

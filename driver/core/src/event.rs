@@ -300,7 +300,7 @@ pub enum Decision {
         /// How it ended.
         exit: Exit,
     },
-    /// A second agent registers with the name of a host whose agent lives. Announced once for each such agent.
+    /// A second agent registers with the name of a host whose agent lives. Announced once for each such agent, up to 16.
     NameTaken {
         /// The name.
         host: HostId,

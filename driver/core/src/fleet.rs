@@ -4,7 +4,7 @@
 //! gone, or was lost with its agent. The next agent of a host waits for the lock of the host.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
 };
 
@@ -46,8 +46,8 @@ pub struct AgentUp {
     pub said: VecDeque<Notice>,
     /// The random number of the agent's process, if it has one.
     pub agent: Option<u64>,
-    /// The other agent that was refused last because of its name.
-    pub refused: Option<u64>,
+    /// Other agents that were refused because of their name, as far as that was announced.
+    pub refused: BTreeSet<u64>,
 }
 
 /// The state of a process.

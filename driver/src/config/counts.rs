@@ -86,7 +86,7 @@ pub(crate) fn idle_slots(config: &Config, settings: &Settings) -> Option<String>
             names.len() - 2
         ),
     };
-    let max = used.saturating_add(idle);
+    let max = workers.max_np?.get().saturating_add(idle);
     let verb = if idle == 1 { "stays" } else { "stay" };
     Some(format!(
         "{idle} of {total} slots {verb} idle ({named}): --max-np {max} uses them"

@@ -192,12 +192,14 @@ impl Console {
                 () = sleep_until(until) => {}
             }
         };
+        // Read before the threads begin to drop what is left.
+        let queues = [&self.screen].into_iter().chain(&self.files);
+        let left: Vec<u64> = queues.map(|queue| queue.progress().left()).collect();
         if !written {
             self.given_up.store(true, Ordering::Relaxed);
         }
         let names = ["standard output and standard error", "--output-filename"];
-        for (queue, name) in [&self.screen].into_iter().chain(&self.files).zip(names) {
-            let left = queue.progress().left();
+        for (left, name) in left.into_iter().zip(names) {
             if left > 0 {
                 let line = format!("{left} bytes of output were not written to {name}");
                 self.terminal.line(&line);

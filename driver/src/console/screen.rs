@@ -1,6 +1,7 @@
 //! The thread that writes workers' output to the driver's standard output and standard error.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
@@ -39,6 +40,8 @@ pub(super) struct Screen {
     json: bool,
     /// Nothing more is written.
     pub(super) given_up: Arc<AtomicBool>,
+    /// A write that failed for another reason than a closed stream was reported.
+    told: bool,
 }
 
 impl Screen {
@@ -49,6 +52,7 @@ impl Screen {
             json: terminal.is_json(),
             terminal,
             given_up: Arc::default(),
+            told: false,
         }
     }
 
@@ -101,9 +105,11 @@ impl Screen {
             stdout: alone,
             stderr: shared,
             given_up,
+            told,
             ..
         } = self;
         let given_up: &AtomicBool = given_up;
+        let failed = Cell::new(None);
         let compose = |layout: &mut Layout| {
             let (mut out, now) = (Vec::new(), SystemTime::now());
             for item in batch {
@@ -117,11 +123,21 @@ impl Screen {
                     shared.interrupted();
                 }
                 let out = compose(shared);
-                let write = move || write_all(stderr, &out, progress, given_up);
+                let failed = &failed;
+                let write = move || failed.set(write_all(stderr, &out, progress, given_up).err());
                 (shared.is_open(), write)
             });
         } else {
-            write_all(stderr, &compose(alone), progress, given_up);
+            failed.set(write_all(stderr, &compose(alone), progress, given_up).err());
+        }
+        if let Some(error) = failed.get()
+            && !std::mem::replace(told, true)
+        {
+            let name = if stderr { "error" } else { "output" };
+            terminal.line(&format!(
+                "output of workers is lost: standard {name} cannot be written: {}",
+                error.desc()
+            ));
         }
     }
 
@@ -132,12 +148,20 @@ impl Screen {
         }
         let mut out = Vec::new();
         self.stdout.end(&mut out);
-        write_all(false, &out, progress, &self.given_up);
+        let _ = write_all(false, &out, progress, &self.given_up);
     }
 }
 
 /// Writes to standard output or standard error. What a closed stream cannot take is dropped.
-fn write_all(stderr: bool, bytes: &[u8], progress: &Progress, given_up: &AtomicBool) {
+///
+/// # Errors
+/// The stream cannot be written, and its reader has not closed it. The rest is dropped.
+fn write_all(
+    stderr: bool,
+    bytes: &[u8],
+    progress: &Progress,
+    given_up: &AtomicBool,
+) -> Result<(), Errno> {
     let (stdout, stderr_handle) = (io::stdout(), io::stderr());
     let fd = if stderr {
         stderr_handle.as_fd()
@@ -153,10 +177,17 @@ fn write_all(stderr: bool, bytes: &[u8], progress: &Progress, given_up: &AtomicB
             }
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => wait_writable(fd),
-            // The reader has closed the stream. Files and the job continue.
-            Err(_) => return progress.advance(),
+            // Files and the job continue.
+            Err(error) => {
+                progress.advance();
+                return match error {
+                    Errno::EPIPE => Ok(()),
+                    error => Err(error),
+                };
+            }
         }
     }
+    Ok(())
 }
 
 /// Waits for a stream that another program has made non-blocking.

@@ -107,8 +107,11 @@ pub async fn serve(listener: TcpListener, port: Port) {
             }
             Err(error) => {
                 // Most likely out of descriptors. Existing connections continue.
-                if !std::mem::replace(&mut fails, true) {
+                let full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+                if full && !std::mem::replace(&mut fails, true) {
                     tracing::warn!(%error, "no agent can connect; raise the limit of open files (ulimit -n)");
+                } else {
+                    tracing::debug!(%error, "cannot accept a connection");
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -216,9 +216,10 @@ pub(super) fn repeat(decision: &Decision) -> Option<Repeat<'_>> {
     Some(match decision {
         Decision::HostsChanged { .. } => Repeat::State("hosts"),
         Decision::WaitingForSlots { .. } => Repeat::State("slots"),
-        Decision::WorkerFailed { host, .. }
-        | Decision::WorkerEnded { host, .. }
-        | Decision::HostFailed { host, .. }
+        Decision::WorkerFailed { host, .. } | Decision::WorkerEnded { host, .. } => {
+            Repeat::Worker(host.as_str())
+        }
+        Decision::HostFailed { host, .. }
         | Decision::AtRisk { host, .. }
         | Decision::Draining { host, .. }
         | Decision::Drained { host }

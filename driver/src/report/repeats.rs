@@ -1,6 +1,6 @@
 //! Lines that repeat: many hosts that fail for the same reason are a few lines and a number, not a line each.
 //!
-//! - Lines are of one kind if they differ only in the name of their host. The first [`SHOWN`] lines of a kind are shown, and
+//! - Lines are of one kind if they differ only in the name of their host, and in the ranks of a worker. The first [`SHOWN`] lines of a kind are shown, and
 //!   further ones are counted.
 //! - A count is shown when the window of its kind ends: [`FIRST_WINDOW`] after the first line, later every [`WINDOW`].
 //! - A kind without a further line in its window is forgotten, so its next line is shown.
@@ -27,6 +27,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub(super) enum Repeat<'a> {
     /// All but the name of a host.
     Host(&'a str),
+    /// All but the name of a host, and what is in brackets: the ranks of a worker.
+    Worker(&'a str),
     /// They tell the state of this, which the last line replaces.
     State(&'static str),
 }
@@ -55,6 +57,7 @@ impl Repeats {
     pub(super) fn shows(&mut self, now: Duration, repeat: Repeat<'_>, line: &str) -> bool {
         let key = match repeat {
             Repeat::Host(host) => without_host(line, host),
+            Repeat::Worker(host) => without_ranks(&without_host(line, host)),
             Repeat::State(state) => state.to_owned(),
         };
         let kind = self.kinds.entry(key).or_insert_with(|| Kind {
@@ -70,8 +73,10 @@ impl Repeats {
         }
         kind.more += 1;
         match repeat {
-            Repeat::Host(host) if kind.hosts.len() < NAMED => kind.hosts.push(host.to_owned()),
-            Repeat::Host(_) => {}
+            Repeat::Host(host) | Repeat::Worker(host) if kind.hosts.len() < NAMED => {
+                kind.hosts.push(host.to_owned());
+            }
+            Repeat::Host(_) | Repeat::Worker(_) => {}
             Repeat::State(_) => kind.last = Some(line.to_owned()),
         }
         false
@@ -115,6 +120,17 @@ impl Kind {
     }
 }
 
+/// The line without the first brackets and what they hold.
+fn without_ranks(line: &str) -> String {
+    match line.split_once(" (") {
+        Some((before, rest)) => {
+            let after = rest.split_once(')').map_or("", |(_, after)| after);
+            format!("{before}{after}")
+        }
+        None => line.to_owned(),
+    }
+}
+
 /// The line with `*` in place of the name, wherever that is a word of its own.
 fn without_host(line: &str, host: &str) -> String {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -148,6 +164,21 @@ mod tests {
             shown += usize::from(repeats.shows(now, Repeat::Host(&host), &line));
         }
         shown
+    }
+
+    #[test]
+    fn many_workers_are_a_few_lines_and_a_number() {
+        let mut repeats = Repeats::default();
+        let shown = (0..1000).filter(|rank| {
+            let host = format!("h{}", rank / 8);
+            let place = format!("local rank {}, rank {rank} of round 5", rank % 8);
+            let line = format!("worker failed on {host} ({place}): exit code 1");
+            repeats.shows(at(0), Repeat::Worker(&host), &line)
+        });
+        assert_eq!(shown.count(), 5);
+        let due = repeats.due(at(1));
+        let counted = "worker failed on *: exit code 1 (995 more: h0, h0, h0, ...)";
+        assert_eq!(due, [counted]);
     }
 
     #[test]

@@ -506,6 +506,11 @@ fn idle_slots_of_fixed_hosts_are_named() {
         notes(&["-np", "3", "--min-np", "2", "-H", "a:2,b:2", "x"]),
         ["1 of 4 slots stays idle (host b): --max-np 4 uses them"]
     );
+    let spares = "-np 4 --min-np 2 --spares 2 -H a:8 x";
+    assert_eq!(
+        notes(&spares.split(' ').collect::<Vec<_>>()),
+        ["2 of 8 slots stay idle (host a): --max-np 6 uses them"]
+    );
     for words in [
         &["-np", "2", "-H", "a:2,b:2", "x"][..],
         &["-np", "4", "--min-np", "2", "-H", "a:2,b:2", "x"],

@@ -1,5 +1,5 @@
-//! The limit of open files. Driver and agent raise theirs. The programs that they start get the limit that the user had,
-//! since some programs cannot use descriptors above 1,023.
+//! The limit of open files. Driver and agent raise theirs. Workers and agents that they start get the limit that the user
+//! had, since some programs cannot use descriptors above 1,023. Plugins and discovery scripts have the raised limit.
 
 use std::sync::OnceLock;
 

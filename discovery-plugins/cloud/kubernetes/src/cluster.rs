@@ -39,10 +39,12 @@ impl Cluster {
         })?;
         // Without a kubeconfig this is a pod, from which the server is reached directly.
         let kubeconfig = Kubeconfig::read().ok();
-        config.proxy_url = kubeconfig.and_then(|kubeconfig| {
-            let variable = |name: &str| env::var(name).ok();
-            proxy::choose(&kubeconfig, &config.cluster_url, variable)
-        });
+        let variable = |name: &str| env::var(name).ok();
+        config.proxy_url = match &kubeconfig {
+            Some(kubeconfig) => proxy::choose(kubeconfig, &config.cluster_url, variable)
+                .map_err(|place| PluginError::bad_config(format!("{place} is no URL")))?,
+            None => None,
+        };
         // A watch may be silent for long, and a poll has its own deadline.
         config.read_timeout = None;
         // No retries: the job backs off by itself, and a throttled server must not be called again at once.

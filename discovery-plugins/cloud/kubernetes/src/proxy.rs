@@ -8,30 +8,37 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::Kubeconfig;
 
 /// The proxy to the cluster at a URL. None for a direct connection.
+///
+/// # Errors
+/// Where a proxy is named by a text that is no URL. The text may hold a password, so it is not in the error.
 pub(crate) fn choose(
     kubeconfig: &Kubeconfig,
     cluster: &Uri,
     variable: impl Fn(&str) -> Option<String>,
-) -> Option<Uri> {
+) -> Result<Option<Uri>, &'static str> {
     let first = |names: [&str; 2]| {
         let mut values = names.iter().filter_map(|name| variable(name));
         values.find(|value| !value.is_empty())
     };
     if let Some(url) = of_cluster(kubeconfig).filter(|url| !url.is_empty()) {
-        return url.parse().ok();
+        let uri = url.parse().map(Some);
+        return uri.map_err(|_| "proxy-url of the kubeconfig");
     }
-    let url = match cluster.scheme_str() {
+    let given = match cluster.scheme_str() {
         Some("http") => first(["HTTP_PROXY", "http_proxy"]),
         _ => first(["HTTPS_PROXY", "https_proxy"]),
-    }?;
+    };
+    let Some(url) = given else { return Ok(None) };
     let url = match url.contains("://") {
         true => url,
         false => format!("http://{url}"),
     };
     let excepted = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
     let rules = Matcher::builder().all(url.as_str()).no(excepted).build();
-    rules.intercept(cluster)?;
-    url.parse().ok()
+    if rules.intercept(cluster).is_none() {
+        return Ok(None);
+    }
+    url.parse().map(Some).map_err(|_| "the proxy variable")
 }
 
 /// `proxy-url` of the current context's cluster.
@@ -61,7 +68,7 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).unwrap();
-        let proxy = choose(&kubeconfig, &cluster.parse().unwrap(), variable)?;
+        let proxy = choose(&kubeconfig, &cluster.parse().unwrap(), variable).unwrap()?;
         Some(proxy.to_string())
     }
 

@@ -7,6 +7,8 @@
 //! - Heartbeats are answered, with the lease, as long as their connection is the current one of the host. An answer is
 //!   no decision, so it has no other effect.
 
+use std::collections::BTreeSet;
+
 use elasticrun_protocol::{AgentCommand, HostId};
 
 use super::{Job, Out, reject};
@@ -16,6 +18,9 @@ use crate::{
     mutant::{Mutant, planted},
     placement::Admission,
 };
+
+/// Machines with the name of a host that are announced.
+const NAMESAKES: usize = 16;
 
 impl Job {
     pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
@@ -71,7 +76,7 @@ impl Job {
 
     /// Handles an agent that connects after the end of the job.
     pub(super) fn agent_connected_late(&mut self, agent: &AgentConnected, out: &mut Out) {
-        if self.is_newest(agent, out) {
+        if self.is_newest(agent, out) && !self.is_namesake(agent, out) {
             self.close(&agent.host, out);
             self.welcome_to_the_end(agent, out);
         }
@@ -111,7 +116,7 @@ impl Job {
             return false;
         }
         let (host, by) = (agent.host.clone(), up.address);
-        if up.refused.replace(second) != Some(second) {
+        if up.refused.len() < NAMESAKES && up.refused.insert(second) {
             out.push(Command::Announce(Decision::NameTaken {
                 host: host.clone(),
                 by,
@@ -141,7 +146,7 @@ impl Job {
             notice: None,
             said: Default::default(),
             agent: agent.agent,
-            refused: None,
+            refused: BTreeSet::new(),
         });
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Admit { host, instance });

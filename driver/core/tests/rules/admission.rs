@@ -81,6 +81,19 @@ fn a_second_machine_of_one_name_is_refused_while_the_first_lives() {
 }
 
 #[test]
+fn a_second_machine_of_one_name_is_refused_while_the_job_ends() {
+    let mut harness = of_tasks(1);
+    harness.process_connects("a", 7);
+    harness.event(Event::StopRequested { signal: 15 });
+    assert!(harness.outcome.is_some());
+    harness.process_connects("a", 8);
+    let id = HostId::new("a");
+    assert_eq!(harness.admitted, [(id.clone(), 1)]);
+    assert_eq!(harness.namesakes, [(id, 2)]);
+    assert_eq!(harness.disconnected, []);
+}
+
+#[test]
 fn an_agent_that_connects_anew_takes_the_place_of_its_own_connection() {
     let mut harness = of_tasks(1);
     let id = HostId::new("a");

@@ -70,8 +70,11 @@ pub(crate) fn open(
                 }
                 Err(error) => {
                     // Most likely the process is out of descriptors. Pause until others are closed.
-                    if !std::mem::replace(&mut fails, true) {
+                    let full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+                    if full && !std::mem::replace(&mut fails, true) {
                         tracing::warn!(%error, "no worker can connect; raise the limit of open files (ulimit -n)");
+                    } else {
+                        tracing::debug!(%error, "cannot accept a worker");
                     }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
