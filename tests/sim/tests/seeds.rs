@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 36] = [
+const ONCE_FAILED: [(u64, &str); 37] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -118,6 +118,10 @@ const ONCE_FAILED: [(u64, &str); 36] = [
     (
         247079,
         "a worker that a plan had left out held up the end of the next round",
+    ),
+    (
+        58484,
+        "a deadline that passed while events gathered did not take effect",
     ),
 ];
 

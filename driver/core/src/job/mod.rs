@@ -99,8 +99,10 @@ pub struct Job {
     registry: Registry,
     budgets: Budgets,
     results: Results,
-    /// When the job was settled last.
+    /// When the job was settled last. Deadlines up to then were applied.
     settled: Time,
+    /// When the first event since then was received.
+    received: Time,
     /// The time of the event or tick that is being handled.
     now: Time,
     /// Events were received since the job was settled.
@@ -183,6 +185,7 @@ impl Job {
             budgets: Budgets::new(&settings),
             results: Results::default(),
             settled: Time::ZERO,
+            received: Time::ZERO,
             now: Time::ZERO,
             unsettled: false,
             completed: None,
@@ -238,6 +241,7 @@ impl Job {
         self.now = now;
         if !self.unsettled {
             self.tick(now, out);
+            self.received = now;
         }
         if self.results.outcome().is_some() {
             // A deadline that passed just before the event has ended the job (R10).
@@ -256,6 +260,8 @@ impl Job {
         if std::mem::take(&mut self.unsettled) {
             self.now = now;
             self.bring_together(now, out);
+            // Deadlines that passed since the first event are still to be applied.
+            self.settled = self.received;
             self.exit_when_alone(out);
         }
     }

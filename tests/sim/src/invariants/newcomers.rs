@@ -76,8 +76,12 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             world.invariants.newcomers.asked.insert(host.clone(), asked);
         }
         Command::Announce(Decision::RoundPlanned { .. }) => {
-            world.invariants.newcomers.others_train =
-                world.driver.job.fleet().census().training > 0;
+            // Of an earlier round a worker may be left that has not been heard of.
+            let last = world.rounds.last_key_value().map(|(round, _)| *round);
+            let trains = |life| matches!(life, Life::Training { round } if Some(round) >= last);
+            let mut hosts = world.driver.job.fleet().hosts();
+            let others_train = hosts.any(|(_, host)| host.live().any(|live| trains(live.life)));
+            world.invariants.newcomers.others_train = others_train;
         }
         Command::Announce(Decision::RoundStarted { .. }) => {
             world.invariants.newcomers.asked.clear()

@@ -171,6 +171,10 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     let Some(newest) = world.hosts[host].newest(process) else {
         return;
     };
+    // An agent that the driver has given up may still carry out older commands.
+    if !world.is_reached(&world.hosts[host].id) {
+        return;
+    }
     let needed = world.history.is_valid(newest)
         && world
             .rounds

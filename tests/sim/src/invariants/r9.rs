@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use elasticrun_core::{
     Decision, Time,
+    fleet::Life,
     results::Outcome,
     rounds::{Cause, Phase},
 };
@@ -145,12 +146,29 @@ fn has_enough(world: &World) -> bool {
     if matches!(world.driver.job.rounds().phase, Phase::Training(_)) || groups::is_running(world) {
         return true;
     }
-    let done = world.driver.job.fleet().done() as u32;
-    world
+    let (now, fleet) = (world.driver_now(), world.driver.job.fleet());
+    // Workers of draining hosts train on while they are needed.
+    let stay = fleet.hosts().flat_map(|(id, host)| {
+        let comes = |life| {
+            matches!(
+                life,
+                Life::Waiting | Life::Returning | Life::Training { .. }
+            )
+        };
+        let stays = move |slot| world.reference.may_stay(now, id, slot);
+        host.live()
+            .filter(move |live| comes(live.life) && stays(live.process.local_rank))
+    });
+    let stay = if groups::lead(world) {
+        0
+    } else {
+        stay.count() as u32
+    };
+    let usable = world
         .reference
-        .usable(world.driver_now())
-        .saturating_sub(done)
-        >= world.plan.settings.min_np
+        .usable(now)
+        .saturating_sub(fleet.done() as u32);
+    usable + stay >= world.plan.settings.min_np
 }
 
 /// The job ends by the elastic timeout.

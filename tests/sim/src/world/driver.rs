@@ -14,7 +14,7 @@ use crate::{fault::Fault, invariants, scenario::Scenario};
 fn state_of(job: &Job) -> String {
     let mut text = format!("{job:?}");
     // The time of a step is no change.
-    for clock in [", settled: ", ", now: "] {
+    for clock in [", settled: ", ", received: ", ", now: "] {
         if let Some((before, after)) = text.split_once(clock) {
             let rest = after.split_once(',').map_or("", |(_, rest)| rest);
             text = format!("{before},{rest}");
