@@ -35,7 +35,7 @@ class _OneOfNoName:
     """Slots and a listener with one executor without a valid name, for which Spark's scheduler raises an exception."""
 
     def held(self) -> list[Held]:
-        return [Held(group="elasticrun", executor=None, machine="127.0.0.2", attempt=1)]  # type: ignore[arg-type]
+        return [Held(group="elasticrun", executor=None, machine="127.0.0.2", attempt=1, since=0.0)]  # type: ignore[arg-type]
 
     def slot_of_group(self, group: str) -> int:
         return 0

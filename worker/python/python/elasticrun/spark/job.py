@@ -72,7 +72,7 @@ def run_job(
         ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
         spec = TaskSpec(ports, endpoint.secret, 0, distributed)
         listener = Listener(context)
-        slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end, listener.jobs)
+        slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end, listener.jobs, listener.held)
         watchdog = Watchdog(context, driver.end)
         decommission = Decommission(context, listener, slots, driver, report)
         describe_now = functools.partial(describe, context, slots, listener)

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,12 +28,20 @@ class Held:
         executor: id of the executor.
         machine: host of the executor, as Spark names it.
         attempt: id of the task attempt.
+        since: when the task started, by ``time.monotonic()``.
+        until: when the task ended; None while it runs.
     """
 
     group: str
     executor: str
     machine: str
     attempt: int
+    since: float
+    until: float | None = None
+
+    def seconds(self, now: float) -> float:
+        """Seconds for which the slot has been held at the time ``now``, or was held until its task ended."""
+        return (now if self.until is None else self.until) - self.since
 
 
 class _EventSink:
@@ -74,8 +82,8 @@ class Listener:
         self._jobs: dict[int, str] = {}
         self._groups: dict[int, str] = {}
         self._held: dict[int, Held] = {}
-        #: The last task of each group that has ended, with the time of its end.
-        self._ended: dict[str, tuple[Held, float]] = {}
+        #: The last task of each group that has ended.
+        self._ended: dict[str, Held] = {}
         self._removed: str | None = None
         self._thread = threading.Thread(target=self._read, name="elasticrun-listener", daemon=True)
 
@@ -101,10 +109,11 @@ class Listener:
         self._thread.join()
 
     def held(self, within: float = 0.0) -> list[Held]:
-        """The slots that are held now, and those whose tasks have ended in the last ``within`` seconds."""
+        """The slots whose tasks have ended in the last ``within`` seconds, and then those that are held now."""
         since = time.monotonic() - within
         with self._lock:
-            return [*self._held.values(), *(held for held, ended in self._ended.values() if ended > since)]
+            ended = (held for held in self._ended.values() if held.until is not None and held.until > since)
+            return [*ended, *self._held.values()]
 
     @property
     def last_removed(self) -> str | None:
@@ -145,14 +154,14 @@ class Listener:
         if group is not None:
             task = event.taskInfo()
             attempt = task.taskId()
-            self._held[attempt] = Held(group, task.executorId(), task.host(), attempt)
+            self._held[attempt] = Held(group, task.executorId(), task.host(), attempt, time.monotonic())
 
     def onTaskEnd(self, event: Any) -> None:
         """A task ended: its slot is released."""
         task = event.taskInfo()
         held = self._held.pop(task.taskId(), None) if task is not None else None
         if held is not None:
-            self._ended[held.group] = (held, time.monotonic())
+            self._ended[held.group] = replace(held, until=time.monotonic())
 
     def onExecutorRemoved(self, event: Any) -> None:
         """An executor was removed, together with its tasks."""

@@ -46,6 +46,7 @@ class Slots:
         report: prints a line for the user.
         end: ends the job. It is called once no slot can be used.
         jobs: returns the ids of the Spark jobs of a group that run, as far as they are known.
+        held: returns the slots that tasks hold now, which may contain slots of other jobs.
 
     Attributes:
         unusable: why no slot can be used; None while one may be.
@@ -59,12 +60,14 @@ class Slots:
         report: Callable[[str], None],
         end: Callable[[], object],
         jobs: Callable[[str], Iterable[int]],
+        held: Callable[[], Iterable[Held]],
     ) -> None:
         self._context = context
         self._spec = spec
         self._report = report
         self._end = end
         self._jobs = jobs
+        self._held = held
         self.unusable: str | None = None
         self._ending = threading.Event()
         self._name = secrets.token_hex(4)
@@ -138,12 +141,13 @@ class Slots:
     def granted(self, held: Iterable[Held]) -> int:
         """Number of requested slots among those in ``held``, which may contain slots of other jobs.
 
-        Slots whose executor could run no task do not count.
+        Slots whose executor could run no task do not count, until they run on another one.
         """
-        groups = {slot.group for slot in held}
+        now = time.monotonic()
+        held_for = {slot.group: slot.seconds(now) for slot in held}
         with self._lock:
-            wanted = [slot for slot in self._requested() if slot not in self._permanent]
-        return sum(self.group(slot) in groups for slot in wanted)
+            requested = [slot for slot in self._requested() if self.group(slot) in held_for]
+            return sum(not self._permanent.has_failed(slot, held_for[self.group(slot)]) for slot in requested)
 
     def _requested(self) -> list[int]:
         return [slot for slot in range(len(self._threads)) if slot not in self._retired]
@@ -195,11 +199,17 @@ class Slots:
 
     def _is_hopeless(self, slot: int, failure: SlotFailure) -> bool:
         """Records a failure. Returns whether no slot can be used, and this failure is the first to show it."""
+        since = {held.group: held.since for held in self._held()}
         with self._lock:
             self._permanent.add(slot, failure)
             if self.unusable is not None:
                 return False
-            self.unusable = self._permanent.reason(self._requested())
+            requested = self._requested()
+            # The job of this slot has ended, even if the event of that is yet to come.
+            held = {
+                other: since[self.group(other)] for other in requested if other != slot and self.group(other) in since
+            }
+            self.unusable = self._permanent.reason(requested, held, time.monotonic())
             return self.unusable is not None
 
     def _run_job(self, slot: int) -> SlotFailure | None:
@@ -212,7 +222,7 @@ class Slots:
         except Exception as error:  # of py4j, Spark or the task
             return slot_failure(error)
         with self._lock:
-            self._permanent.add_served()
+            self._permanent.add_served(slot)
         outcome = outcomes[0]
         if outcome.code == 0:
             return None
