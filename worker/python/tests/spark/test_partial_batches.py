@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,14 +74,49 @@ def test_layers_that_a_model_keeps_in_evaluation_stay_so():
     assert not model[1].training
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of one worker, for layers over the rows of all workers."""
+    monkeypatch.setattr("elasticrun.torch.sync_batch_norm.host_transport", lambda: SimpleNamespace(size=1))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.BatchNorm2d, hvd.SyncBatchNorm])
+def test_a_single_image_is_normalised_with_its_own_statistics(alone: None, kind: type[torch.nn.Module]):
+    image = torch.arange(12.0).reshape(1, 3, 2, 2)
+    plain, layer = kind(3), kind(3)
+    expected = torch.nn.BatchNorm2d(3)(image)
+    with batch_norm_of(layer, Rows(1, 1, True)):
+        assert torch.allclose(layer(image), expected)
+    assert not torch.equal(layer.running_mean, plain.running_mean)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.BatchNorm2d, hvd.SyncBatchNorm])
+def test_a_layer_decides_for_each_of_its_inputs(alone: None, kind: type[torch.nn.Module]):
+    """A layer that a model applies to an image, and to the mean of the image."""
+    layer = kind(3)
+    image = torch.arange(12.0).reshape(1, 3, 2, 2)
+    with batch_norm_of(layer, Rows(1, 1, True)):
+        layer(image)
+        mean, count = layer.running_mean.clone(), layer.num_batches_tracked.clone()
+        layer(image.mean((2, 3), keepdim=True))
+        assert torch.equal(layer.running_mean, mean) and layer.num_batches_tracked == count
+        with pytest.raises(RuntimeError):
+            layer(torch.ones(1, 2, 1, 1))
+        assert layer.training, "also after an error"
+        keyword = "tensor" if isinstance(layer, hvd.SyncBatchNorm) else "input"
+        layer(**{keyword: torch.ones(1, 3, 1, 1)})
+        assert torch.equal(layer.running_mean, mean)
+        layer(image)
+        assert not torch.equal(layer.running_mean, mean)
+    assert not layer._forward_hooks and not layer._forward_pre_hooks
+    layer.eval()
+    layer(image)
+    assert not layer.training
+
+
 @pytest.mark.parametrize(
     ("rows", "training"),
-    [
-        (Rows(1, 2, True), True),
-        (Rows(4, 4, True), True),
-        (Rows(1, 1, True), False),
-        (Rows(4, 4, False), False),
-    ],
+    [(Rows(1, 2, True), True), (Rows(4, 4, True), True), (Rows(4, 4, False), False)],
 )
 def test_layers_over_all_workers_need_rows_in_each(rows: Rows, training: bool):
     model = normalised(hvd.SyncBatchNorm(3))

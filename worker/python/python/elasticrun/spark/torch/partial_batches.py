@@ -52,29 +52,41 @@ class Rows:
 def batch_norm_of(model: torch.nn.Module, rows: Rows) -> Iterator[None]:
     """Lets the model take a batch in training mode, also where it is too small for batch normalisation.
 
-    A single row has no variance, so layers use their running mean and variance for it, and do not change them. Layers over the rows
-    of all workers (``SyncBatchNorm``) call collectives, so they do the same unless each worker has rows. Layers without running
-    statistics are not changed.
+    A single value per channel has no variance, so layers use their running mean and variance for it, and do not change them. A row
+    has one value per channel in some layers, and several in others, such as those over images. So each layer decides by its input.
+
+    Layers over the rows of all workers (``SyncBatchNorm``) call collectives, so they use their running statistics unless each
+    worker has rows. Layers without running statistics are not changed.
     """
     layers = [
         layer
         for layer in model.modules()
         if isinstance(layer, _BatchNorm) and layer.training and layer.running_mean is not None
-        if _is_too_small(layer, rows)
     ]
-    for layer in layers:
-        layer.training = False
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as cleanup:
         for layer in layers:
-            layer.training = True
+            synchronised = isinstance(layer, _SYNCHRONISED)
+            if synchronised and not rows.everywhere:
+                cleanup.callback(setattr, layer, "training", True)
+                layer.training = False
+            elif (rows.total if synchronised else rows.own) == 1:
+                before = layer.register_forward_pre_hook(_before_forward, with_kwargs=True)
+                after = layer.register_forward_hook(_after_forward, always_call=True)
+                cleanup.callback(before.remove)
+                cleanup.callback(after.remove)
+        yield
 
 
-def _is_too_small(layer: _BatchNorm, rows: Rows) -> bool:
-    if isinstance(layer, _SYNCHRONISED):
-        return rows.total == 1 or not rows.everywhere
-    return rows.own == 1
+def _before_forward(layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Puts a layer into evaluation mode for an input of one value per channel. Its shape is (rows, channels, ...)."""
+    [values] = [*args, *kwargs.values()]
+    # The layer refuses an input of another shape.
+    layer.training = values.dim() < 2 or values.numel() > values.shape[1]
+
+
+def _after_forward(layer: torch.nn.Module, *_: Any) -> None:
+    """Puts a layer back into training mode, also if its forward pass has failed."""
+    layer.training = True
 
 
 def is_synchronised(model: torch.nn.Module) -> bool:
