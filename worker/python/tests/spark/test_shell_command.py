@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -99,7 +101,22 @@ def test_modules_beside_the_script_are_found(tmp_path: Path):
     found = plan(["python3", str(tmp_path / "train.py")], file_size)
     modules = local_modules(found.folder, found.imports)
     zip_modules(modules, found.folder, tmp_path / "out.zip")
-    assert zipfile.ZipFile(tmp_path / "out.zip").namelist() == sorted(set(texts) - {"train.py", "unused.py"})
+    directories = ["package/", "package/deep/", "space/"]
+    shipped = sorted(set(texts) - {"train.py", "unused.py"})
+    assert zipfile.ZipFile(tmp_path / "out.zip").namelist() == directories + shipped
+
+
+def test_packages_without_an_init_file_are_imported_from_the_archive(tmp_path: Path):
+    for name in ("models/deep/net.py", "plain/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("found = True")
+    modules = local_modules(tmp_path, ["models", "plain"])
+    zip_modules(iter(modules), tmp_path, tmp_path / "out.zip")
+    program = "import models.deep.net, plain; assert models.deep.net.found and plain.found"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd="/", env={"PYTHONPATH": str(tmp_path / "out.zip")}, capture_output=True
+    )
+    assert run.returncode == 0, run.stderr.decode()
 
 
 def test_modules_of_a_module_that_python_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

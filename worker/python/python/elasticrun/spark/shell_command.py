@@ -152,7 +152,15 @@ def imports(source: Path) -> list[str]:
 
 
 def zip_modules(files: Iterable[Path], folder: Path, archive: Path) -> None:
-    """Writes modules below ``folder`` to a ZIP file, from which Python imports them."""
+    """Writes modules below ``folder`` to a ZIP file, from which Python imports them.
+
+    The archive has an entry for each directory. Without it, Python finds no package that lacks ``__init__.py``.
+    """
+    names = {file: file.relative_to(folder) for file in files}
+    # The last parent of a relative path is ".".
+    directories = {parent for name in names.values() for parent in list(name.parents)[:-1]}
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in files:
-            out.write(file, file.relative_to(folder))
+        for directory in sorted(directories):
+            out.writestr(zipfile.ZipInfo(f"{directory.as_posix()}/"), b"")
+        for file, name in names.items():
+            out.write(file, name)
