@@ -106,6 +106,19 @@ def test_modules_beside_the_script_are_found(tmp_path: Path):
     assert zipfile.ZipFile(tmp_path / "out.zip").namelist() == directories + shipped
 
 
+def test_a_package_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However many of its files import it."""
+    package = tmp_path / "package"
+    package.mkdir()
+    for index in range(20):
+        (package / f"part{index}.py").write_text("import package.part0, other")
+    searched: list[Path] = []
+    rglob = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: searched.append(self) or rglob(self, pattern))
+    assert len(local_modules(tmp_path, ["package", "package"])) == 20
+    assert searched == [package]
+
+
 def test_packages_without_an_init_file_are_imported_from_the_archive(tmp_path: Path):
     for name in ("models/deep/net.py", "plain/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -122,9 +122,13 @@ def local_modules(folder: Path, names: Iterable[str]) -> list[Path]:
     No code is executed. A module that is imported by :func:`importlib.import_module` only is not found, unless its package is.
     """
     found: set[Path] = set()
+    seen: set[str] = set()
     left = list(names)
     while left:
         name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
         package, module = folder / name, folder / f"{name}.py"
         files = set(package.rglob("*.py")) if package.is_dir() else {module}
         for file in {file for file in files if file.is_file()} - found:
