@@ -132,6 +132,15 @@ def test_packages_without_an_init_file_are_imported_from_the_archive(tmp_path: P
     assert run.returncode == 0, run.stderr.decode()
 
 
+def test_files_of_1970_are_shipped(tmp_path: Path):
+    """As container images and archives have them."""
+    module = tmp_path / "helper.py"
+    module.touch()
+    os.utime(module, (0, 0))
+    zip_modules([module], tmp_path, tmp_path / "out.zip")
+    assert zipfile.ZipFile(tmp_path / "out.zip").namelist() == ["helper.py"]
+
+
 def test_modules_of_a_module_that_python_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for name in ("package/__init__.py", "package/train.py"):

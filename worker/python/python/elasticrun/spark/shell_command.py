@@ -163,7 +163,8 @@ def zip_modules(files: Iterable[Path], folder: Path, archive: Path) -> None:
     names = {file: file.relative_to(folder) for file in files}
     # The last parent of a relative path is ".".
     directories = {parent for name in names.values() for parent in list(name.parents)[:-1]}
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+    # The format begins at 1980. Container images and archives have files of 1970.
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as out:
         for directory in sorted(directories):
             out.writestr(zipfile.ZipInfo(f"{directory.as_posix()}/"), b"")
         for file, name in names.items():
