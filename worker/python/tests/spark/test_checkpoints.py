@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from elasticrun.errors import JobError
 from elasticrun.spark.store import Store
 from elasticrun.spark.torch.checkpoint import Epoch, restore, saved
 from elasticrun.spark.torch.checkpoint_writer import CheckpointWriter, Newest
-from elasticrun.spark.torch.data_lease import abandoned
+from elasticrun.spark.torch.data_lease import DataLease, abandoned
 
 #: A fit that does not end by itself.
 FITS = """
@@ -117,3 +118,20 @@ def test_data_is_abandoned_after_a_day():
     ages = {"own": 0, "young": 23, "old": 25, "other": 1000}
     times = {f"{name}.alive": 10**12 - age * hour for name, age in ages.items()} | {"unmarked": 0, "old": 0}
     assert abandoned(times, "own") == ["old", "other"]
+
+
+def test_data_that_cannot_be_deleted_fails_no_fit(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    def refuse(session: SparkSession, path: str) -> None:
+        raise PermissionError(f"cannot delete {path}")
+
+    files = dict[str, int]()
+    monkeypatch.setattr("elasticrun.spark.store.write", lambda session, path, data: files.update({Path(path).name: 0}))
+    monkeypatch.setattr("elasticrun.spark.store.list_times", lambda session, path: files)
+    monkeypatch.setattr("elasticrun.spark.store.delete", refuse)
+    with DataLease(None, Store("/store")) as lease:
+        name = Path(lease.path).name
+    assert list(files) == [f"{name}.alive"], "a later fit deletes it by this file"
+    line = f"warning: the temporary data of this fit, {lease.path}, was not deleted: cannot delete {lease.path}."
+    assert line in capfd.readouterr().err
+    with pytest.raises(KeyError, match="of the fit"), DataLease(None, Store("/store")):
+        raise KeyError("of the fit")

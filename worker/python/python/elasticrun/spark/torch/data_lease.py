@@ -56,7 +56,13 @@ class DataLease(Poller):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._delete(self._id)
+        try:
+            self._delete(self._id)
+        except Exception as error:  # Of py4j and of any file system; the trained model needs none of it
+            report(
+                f"warning: the temporary data of this fit, {self.path}, was not deleted: {error_text(error)}."
+                " A later fit with this store deletes it after a day"
+            )
 
     def poll(self) -> float:
         """Shows that the program lives."""
