@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jobs import Bench
@@ -52,6 +54,17 @@ def test_files_are_written_read_and_deleted_by_spark(bench: Bench, spark: SparkC
     store.delete(session, place)
     store.delete(session, place)
     assert store.read(session, place) is None
+
+
+@pytest.mark.parametrize(
+    ("deletes", "exists", "fails"), [(True, False, False), (False, False, False), (False, True, True)]
+)
+def test_what_still_exists_was_not_deleted(monkeypatch: pytest.MonkeyPatch, deletes: bool, exists: bool, fails: bool):
+    """Local file systems answer false if a permission is missing, and also for a path that does not exist."""
+    system = SimpleNamespace(delete=lambda path, recursive: deletes, exists=lambda path: exists)
+    monkeypatch.setattr("elasticrun.spark.store._resolve", lambda session, path: (system, path))
+    with pytest.raises(OSError, match="/x cannot be deleted") if fails else contextlib.nullcontext():
+        store.delete(None, "/x")
 
 
 def test_a_file_that_is_replaced_is_whole_at_each_moment(bench: Bench, spark: SparkContext, tmp_path: Path):

@@ -35,7 +35,11 @@ class SparkDataset:
         return ParquetDataset(store.for_reader(self.path), batch_size=batch_size, **settings)
 
     def delete(self, frame: DataFrame) -> None:
-        """Deletes the files, with the file system of the session of ``frame``."""
+        """Deletes the files, with the file system of the session of ``frame``.
+
+        Raises:
+            OSError: some files still exist. Some file systems raise an exception of Java instead.
+        """
         store.delete(frame.sparkSession, self.path)
 
 

@@ -134,9 +134,15 @@ def list_times(session: SparkSession, directory: str) -> dict[str, int]:
 
 
 def delete(session: SparkSession, path: str) -> None:
-    """Deletes a file, or a directory with its contents, if it exists."""
+    """Deletes a file, or a directory with its contents, if it exists.
+
+    Raises:
+        OSError: a part of it still exists. Some file systems raise an exception of Java instead.
+    """
     system, location = _resolve(session, path)
-    system.delete(location, True)
+    # The answer is false also for a path that does not exist.
+    if not system.delete(location, True) and system.exists(location):
+        raise OSError(f"{path} cannot be deleted: look at its permissions and at its file system")
 
 
 def _resolve(session: SparkSession, path: str) -> tuple[Any, Any]:
