@@ -62,6 +62,30 @@ class EarlyStopping:
             self.model.stop_training = True
 
 
+class MonitorCallback:
+    """As Keras 3 has it: the end of the first epoch sets ``monitor_op`` and the sign of ``min_delta``, in each object."""
+
+    def __init__(self, resets_best):
+        self.min_delta = 1e-4
+        self.monitor_op = self.best = None
+        self.wait = 0
+        #: As EarlyStopping of early releases of Keras 3.
+        self.resets_best = resets_best
+
+    def _set_monitor_op(self):
+        self.monitor_op = numpy.less
+        self.min_delta *= -1
+        if self.resets_best:
+            self.best = math.inf
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        self.wait += 1
+        if self.best is None or self.monitor_op(logs["loss"] - self.min_delta, self.best):
+            self.best, self.wait = logs["loss"], 0
+
+
 class Seen:
     def __init__(self):
         self.logs = []
@@ -221,6 +245,24 @@ def test_what_a_callback_keeps_is_what_changes():
     # What has changed once stays part of it.
     one.on_train_begin()
     assert sorted(values.capture()) == ["best", "best_weights", "lists"]
+
+
+@pytest.mark.parametrize("resets_best", [False, True])
+@pytest.mark.parametrize("restores", [1, 2])
+def test_the_callback_of_a_new_worker_compares_as_those_of_the_others(resets_best, restores):
+    survivor, newcomer = MonitorCallback(resets_best), MonitorCallback(resets_best)
+    values = CallbackValues(survivor)
+    survivor.on_epoch_end(0, {"loss": 1.0})
+    others = CallbackValues(newcomer)
+    for _ in range(restores):
+        others.restore(values.capture())
+    # Each is less than min_delta away from the best loss.
+    for epoch, loss in enumerate([1.00005, 0.99995], 1):
+        for callback in (survivor, newcomer):
+            callback.on_epoch_end(epoch, {"loss": loss})
+        assert vars(newcomer) == vars(survivor)
+    assert (newcomer.best, newcomer.wait) == (1.0, 2)
+    assert values.capture() == others.capture()
 
 
 def test_callbacks_are_kept_in_a_keras_state_only():

@@ -21,8 +21,9 @@ ATTRIBUTE = "fit_progress"
 #: Commits of an epoch whose metrics are kept. The base of a round is the last commit of this worker or a newer one.
 _KEPT = 4
 
-#: Attributes that ``fit`` sets in each callback.
-_OF_FIT = {"model", "_model", "params", "validation_data"}
+#: Attributes that each callback object sets for itself: those of ``fit``, and ``min_delta``, whose sign Keras 3 sets at the end
+#: of the first epoch of the object.
+_OF_WORKER = {"model", "_model", "params", "validation_data", "min_delta"}
 
 _SCALARS = (bool, int, float, str, bytes, type(None), numpy.generic)
 
@@ -126,10 +127,30 @@ class CallbackValues:
         """Sets the values to those of an earlier :meth:`capture`."""
         self._changing |= values.keys()
         vars(self._callback).update(copy.deepcopy(dict(values)))
+        if "best" in values:
+            _keep_best(self._callback)
+
+
+def _keep_best(callback: Any) -> None:
+    """Keeps ``best`` through the end of the callback's first epoch.
+
+    The callback of a new worker then chooses how to compare. ``EarlyStopping`` of early releases of Keras 3 also resets ``best``.
+    """
+    choose = getattr(callback, "_set_monitor_op", None)
+    if choose is None or getattr(callback, "monitor_op", None) is not None:
+        return
+    best = callback.best
+
+    def choose_and_keep_best() -> None:
+        vars(callback).pop("_set_monitor_op", None)
+        choose()
+        callback.best = best
+
+    callback._set_monitor_op = choose_and_keep_best
 
 
 def _plain(callback: object) -> dict[str, Any]:
-    return {name: value for name, value in vars(callback).items() if name not in _OF_FIT and _is_plain(value)}
+    return {name: value for name, value in vars(callback).items() if name not in _OF_WORKER and _is_plain(value)}
 
 
 def _is_plain(value: object) -> bool:
