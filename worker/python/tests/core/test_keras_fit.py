@@ -144,6 +144,43 @@ def test_metrics_of_an_epoch_that_was_cut_in_two_are_those_of_the_whole(changes)
     assert (state.epoch, state.batch) == (3, 0)
 
 
+def test_metrics_of_an_epoch_stay_until_its_end_is_committed():
+    """A worker dies at the end of an epoch, such as in a callback that averages the metrics."""
+
+    class Fails:
+        failed = False
+
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1 and not self.failed:
+                self.failed = True
+                raise Change
+
+    state, seen = State(), Seen()
+    fails = Fails()
+    callbacks = [UpdateEpochState(state), UpdateBatchState(state), fails, seen, CommitState(state)]
+    train(state, callbacks, lambda epoch, batch: 10.0 * epoch + batch, epochs=3)
+    assert fails.failed
+    assert [logs["loss"] for logs in seen.logs] == pytest.approx([1.5, 11.5, 21.5])
+
+
+def test_metrics_are_those_of_the_commit_that_is_restored():
+    state = State()
+    progress = state.fit_progress
+    progress.batches, progress.metrics = 3, {"loss": 1.0}
+    within = state._payload()
+    progress.finish_epoch()
+    state._payload()
+    # The commit at the end of the epoch was not completed: another worker had died.
+    state._load(within.head, [])
+    assert (progress.epochs, progress.batches, progress.metrics) == (0, 3, {"loss": 1.0})
+    # This commit of the next epoch is one of other workers. Its metrics are not those of the epoch before.
+    other = State()
+    other.fit_progress.finish_epoch()
+    other.fit_progress.batches = 3
+    state._load(other._payload().head, [])
+    assert (progress.epochs, progress.batches, progress.metrics) == (1, 3, None)
+
+
 def test_a_new_worker_continues_with_the_metrics_of_rank_0(start):
     text = start.job(
         "-np 2",

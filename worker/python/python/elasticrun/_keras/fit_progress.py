@@ -18,7 +18,7 @@ __all__ = ["ATTRIBUTE", "CallbackValues", "FitProgress", "combined"]
 #: Name of the attribute of a state that is a :class:`FitProgress`.
 ATTRIBUTE = "fit_progress"
 
-#: Commits of an epoch whose metrics are kept. The base of a round is the last commit of this worker or a newer one.
+#: Commits within an epoch whose metrics are kept. The base of a round is the last commit of this worker or a newer one.
 _KEPT = 4
 
 #: Attributes that each callback object sets for itself: those of ``fit``, and ``min_delta``, whose sign Keras 3 sets at the end
@@ -35,40 +35,44 @@ class FitProgress:
     begins without a transfer of the state. A restore finds the metrics of the commit, if this worker has made it.
 
     Attributes:
+        epochs: finished epochs, of all fits.
         batches: finished batches of the current epoch.
         metrics: logs of these batches. None after a restore of a commit of another worker.
         callbacks: values of each callback of ``KeepCallbackStateCallback``. Empty before the end of the first epoch.
     """
 
     def __init__(self) -> None:
-        self.batches = 0
+        self.epochs = self.batches = 0
         self.metrics: dict[str, Any] | None = {}
         self.callbacks: list[dict[str, Any]] = []
-        self._kept: dict[int, dict[str, Any]] = {}
+        #: Metrics by (epochs, batches), the newest last. The next round may begin within the epoch before the current one: its
+        #: end is no commit before all workers have it.
+        self._kept: dict[tuple[int, int], dict[str, Any]] = {}
 
     def finish_epoch(self) -> None:
         """Begins the next epoch."""
+        self.epochs += 1
         self.batches, self.metrics = 0, {}
-        self._kept.clear()
 
     def _capture(self) -> object:
-        if self.metrics is not None:
-            self._kept.pop(self.batches, None)
-            self._kept[self.batches] = self.metrics
-            for batches in list(self._kept)[:-_KEPT]:
-                del self._kept[batches]
-        return self.batches, self.callbacks
+        if self.batches and self.metrics is not None:
+            key = self.epochs, self.batches
+            self._kept.pop(key, None)
+            self._kept[key] = self.metrics
+            for old in list(self._kept)[:-_KEPT]:
+                del self._kept[old]
+        return self.epochs, self.batches, self.callbacks
 
-    def _restore(self, batches: int, callbacks: list[dict[str, Any]]) -> None:
-        self.batches, self.callbacks = batches, callbacks
-        self.metrics = self._kept.get(batches) if batches else {}
+    def _restore(self, epochs: int, batches: int, callbacks: list[dict[str, Any]]) -> None:
+        self.epochs, self.batches, self.callbacks = epochs, batches, callbacks
+        self.metrics = self._kept.get((epochs, batches)) if batches else {}
 
 
 class _Handler:
     def capture(self, value: FitProgress) -> object:
         return value._capture()
 
-    def restore(self, value: FitProgress, stored: tuple[int, list[dict[str, Any]]]) -> FitProgress:
+    def restore(self, value: FitProgress, stored: tuple[int, int, list[dict[str, Any]]]) -> FitProgress:
         value._restore(*stored)
         return value
 
