@@ -4,12 +4,13 @@
 //!
 //! ```text
 //! {"round":3,"base":"1.2.7","epoch":0,"left":5,                 a round of this worker continues from a commit
-//!  "dataset":{"digest":"0c..","groups":[[20,12],[9,1]]}}
+//!  "dataset":{"digest":"0c..","reader":"5f..","groups":[[20,12],[9,1]]}}
 //! {"commit":"1.3.1","epoch":0,"rows":{"0":[4,17],"12":[9]},     what it has processed for a commit
 //!  "spans":{"0":[[0,3]],"12":[[8,9]]},"skipped":0}
 //! {"sealed":"1.3.1","epoch":0,"left":1}                         the commit is sealed
 //! ```
 //!
+//! - `reader` is the same in all workers. It tells apart data sets of the same files with another predicate, windows or seed.
 //! - `groups` are the row groups of the data set as read: [rows, times].
 //! - `epoch` and `left` are the position of all workers: the epoch, and its rows that are left.
 //! - `rows` are the rows of batches, by row group.
@@ -28,7 +29,9 @@ use std::{
     path::Path,
 };
 
-use crate::{Batch, Dataset};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Batch, Dataset, ReaderOptions};
 
 #[derive(Debug)]
 pub(super) struct Audit {
@@ -58,7 +61,11 @@ pub(super) struct EpochPosition {
 }
 
 impl Audit {
-    pub(super) fn create(directory: &Path, dataset: &Dataset) -> io::Result<Self> {
+    pub(super) fn create(
+        directory: &Path,
+        dataset: &Dataset,
+        options: &ReaderOptions,
+    ) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let (process, mut number) = (std::process::id(), 0);
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -75,7 +82,7 @@ impl Audit {
         };
         Ok(Self {
             file,
-            dataset: describe(dataset),
+            dataset: describe(dataset, options),
             processed: BTreeMap::new(),
             skipped: 0,
             reported: None,
@@ -151,8 +158,8 @@ impl Audit {
     }
 }
 
-/// The data set as JSON: its digest and its row groups, [rows, times].
-fn describe(dataset: &Dataset) -> String {
+/// The data set as JSON: its digest, the key of its reader, and its row groups, [rows, times].
+fn describe(dataset: &Dataset, options: &ReaderOptions) -> String {
     let mut groups: Vec<(u32, u32)> = Vec::new();
     for group in dataset.groups() {
         match groups.last_mut() {
@@ -160,11 +167,20 @@ fn describe(dataset: &Dataset) -> String {
             _ => groups.push((group.rows, 1)),
         }
     }
-    let digest = dataset.identity();
+    let (digest, reader) = (dataset.identity(), reader_key(options));
     format!(
-        "{{\"digest\":\"{digest:016x}\",\"groups\":[{}]}}",
+        "{{\"digest\":\"{digest:016x}\",\"reader\":\"{reader:016x}\",\"groups\":[{}]}}",
         pairs(&groups)
     )
+}
+
+/// Tells apart data sets of the same files in one job, by the options that decide which row is at a position, and which of
+/// them are in a batch. A job keeps these options. It may resume in the other order, with other columns or another memory
+/// budget.
+fn reader_key(options: &ReaderOptions) -> u64 {
+    let seed = options.shuffle.then_some(options.seed);
+    let key = format!("{:?} {:?} {seed:?}", options.predicate, options.ngram);
+    xxh3_64(key.as_bytes())
 }
 
 /// Spans in order; adjacent ones become one. Spans that overlap stay, so that the audit finds them.
@@ -190,7 +206,40 @@ fn pairs(pairs: &[(u32, u32)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::joined;
+    use super::{joined, reader_key};
+    use crate::{Predicate, ReaderOptions};
+
+    #[test]
+    fn readers_of_the_same_files_are_told_apart_by_what_they_read() {
+        let where_null = |column: &str| ReaderOptions {
+            predicate: Some(Predicate::IsNull {
+                column: column.to_owned(),
+            }),
+            ..ReaderOptions::default()
+        };
+        let key = reader_key(&where_null("a"));
+        for other in [
+            where_null("b"),
+            ReaderOptions::default(),
+            ReaderOptions {
+                seed: 1,
+                ..where_null("a")
+            },
+            ReaderOptions {
+                shuffle: false,
+                ..where_null("a")
+            },
+        ] {
+            assert_ne!(reader_key(&other), key, "{other:?}");
+        }
+        let resumed = ReaderOptions {
+            memory: 1,
+            threads: 7,
+            columns: Some(vec!["c".to_owned()]),
+            ..where_null("a")
+        };
+        assert_eq!(reader_key(&resumed), key);
+    }
 
     #[test]
     fn adjacent_spans_are_one_and_repeated_ones_stay() {

@@ -87,7 +87,7 @@ impl Elastic {
     /// # Errors
     /// If the file cannot be created.
     pub fn audit(&mut self, directory: &Path) -> Result<(), Error> {
-        let audit = Audit::create(directory, &self.dataset);
+        let audit = Audit::create(directory, &self.dataset, &self.options.reader);
         self.audit = Some(audit.map_err(Error::Audit)?);
         Ok(())
     }

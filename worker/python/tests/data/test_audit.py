@@ -46,10 +46,10 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert "b.jsonl:1: not a line of an audit" in capsys.readouterr().err
 
 
-def begin(round_=1, base=None, epoch=0, left=30, digest="a", groups=((10, 3),)):
+def begin(round_=1, base=None, epoch=0, left=30, digest="a", groups=((10, 3),), **more):
     return {
         "round": round_, "base": base, "epoch": epoch, "left": left,
-        "dataset": {"digest": digest, "groups": list(map(list, groups))},
+        "dataset": {"digest": digest, "groups": list(map(list, groups)), **more},
     }  # fmt: skip
 
 
@@ -155,6 +155,15 @@ def test_two_data_sets_in_one_directory(tmp_path, capsys):
     assert "data set b: 1 row groups, 5 rows\nepoch 0: 4 rows committed, 0 of them more than once, 1 missing" in told
     write(tmp_path / "audit", "b", other, spans("1.1.1", g0=[[0, 5]]), sealed("1.1.1", 0, 0))
     assert evaluate(tmp_path, capsys, *lines)[0] == 0
+
+
+def test_data_sets_of_the_same_files_are_counted_apart(tmp_path, capsys):
+    """Such as one for training and one for validation, with another condition."""
+    write(tmp_path / "audit", "b", begin(reader="2"), spans("1.1.1", g0=[[0, 10]]), sealed("1.1.1", 0, 20))
+    code, told = evaluate(tmp_path, capsys, begin(reader="1"), spans("1.1.1", **WHOLE), sealed("1.1.1", 0, 0))
+    assert code == 0
+    assert "data set a, reader 1: 3 row groups, 30 rows\nepoch 0: 30 rows committed, 0 of them more" in told
+    assert "data set a, reader 2: 3 row groups, 30 rows\nepoch 0: 10 rows committed, 0 of them more" in told
 
 
 def test_a_position_that_forgets_committed_rows(tmp_path, capsys):

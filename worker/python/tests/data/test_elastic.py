@@ -343,3 +343,33 @@ def test_the_audit_of_a_part_of_the_data_set(start, tmp_path, capsys, order, mor
     )
     path.write_text("".join(lines[:index] + lines[index + 1 :]))
     assert audit.main(command) == 1
+
+
+def test_data_sets_of_the_same_files_share_an_audit_directory(start, tmp_path, capsys):
+    data = parquet.write(tmp_path / "data", rows=1000)
+    text = start.job(
+        "-np 2",
+        f"""
+        import elasticrun as e
+        from elasticrun.data import ParquetDataset
+
+        e.init()
+
+        def read(where):
+            return ParquetDataset("{data}", batch_size=50, seed=7, audit="{tmp_path}/audit", where=[where])
+
+        state = e.ObjectState(train=read(("index", "<", 800)), validation=read(("index", ">=", 800)))
+
+        @e.elastic.run
+        def run(state):
+            for data in (state.train, state.validation):
+                for epoch in data.epochs(2):
+                    for batch in data:
+                        e.barrier()
+                        state.commit()
+
+        run(state)
+        """,
+    ).succeed()
+    assert audit.main([str(tmp_path / "audit"), str(data), "--epochs", "2"]) == 0, (capsys.readouterr().out, text)
+    assert capsys.readouterr().out.count("epoch 1: 1,000 rows committed, 0 of them more than once, 0 missing") == 2

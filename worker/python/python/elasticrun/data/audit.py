@@ -35,8 +35,8 @@ class Audit:
     void: set[Commit] = field(default_factory=set)
     #: How often each (row group, row) was committed, by epoch.
     rows: dict[int, Counter[tuple[int, int]]] = field(default_factory=dict)
-    #: What was committed of each data set, by its digest.
-    datasets: dict[str, DatasetLog] = field(default_factory=dict)
+    #: What was committed of each data set, by its digest and the key of its reader. The key is empty in logs of an earlier release.
+    datasets: dict[tuple[str, str], DatasetLog] = field(default_factory=dict)
     #: Number of log files.
     files: int = 0
     #: Whether some logs are those of an earlier release, which do not name their data set.
@@ -101,7 +101,7 @@ class _Lines:
     def __init__(self) -> None:
         self.parts: list[_Part] = []
         self.sealed: list[tuple[Commit, DatasetLog, int, int]] = []
-        self.datasets: dict[str, DatasetLog] = {}
+        self.datasets: dict[tuple[str, str], DatasetLog] = {}
         #: The data set of the current file.
         self.dataset: DatasetLog | None = None
         self._made: set[Commit] = set()
@@ -139,9 +139,9 @@ class _Lines:
         described = line.get("dataset")
         if described is None:
             return
-        digest = described["digest"]
+        digest, reader = described["digest"], described.get("reader", "")
         groups = [rows for rows, times in described["groups"] for _ in range(times)]
-        self.dataset = self.datasets.setdefault(digest, DatasetLog(digest, groups))
+        self.dataset = self.datasets.setdefault((digest, reader), DatasetLog(digest, groups, reader))
         self.dataset.began(line["round"], line["epoch"], line["left"])
         if line["base"] is not None:
             # The worker that sealed it may have died before it could log that.
@@ -185,9 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(proofs: list[Proof]) -> bool:
     for proof in proofs:
         if len(proofs) > 1:
-            print(
-                f"data set {proof.dataset.digest}: {len(proof.dataset.groups):,} row groups, {proof.dataset.rows:,} rows"
-            )
+            print(f"{proof.dataset.name()}: {len(proof.dataset.groups):,} row groups, {proof.dataset.rows:,} rows")
         for line in proof.lines():
             print(line)
     return all(proof.is_good() for proof in proofs)
@@ -202,7 +200,7 @@ def _compare(audit: Audit, data: Sequence[str]) -> list[str]:
     from .dataset import ParquetDataset
 
     given = ParquetDataset(list(data), batch_size=1)
-    if given._data.digest() in audit.datasets:
+    if any(digest == given._data.digest() for digest, _ in audit.datasets):
         return []
     for dataset in audit.datasets.values():
         if len(dataset.groups) < given.row_groups and dataset.rows <= given.rows:

@@ -22,6 +22,7 @@ class DatasetLog:
     Attributes:
         digest: identifies the data set.
         groups: rows of each row group.
+        reader: tells apart data sets of the same files that are read with another condition, windows or seed.
         spans: committed positions by epoch and row group.
         skipped: rows that could not be read, by epoch.
         first: epoch and rows left when the job began.
@@ -30,6 +31,7 @@ class DatasetLog:
 
     digest: str
     groups: Sequence[int]
+    reader: str = ""
     spans: dict[int, dict[int, list[Span]]] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
     first: tuple[int, int] = (0, 0)
@@ -41,6 +43,10 @@ class DatasetLog:
     def rows(self) -> int:
         """Rows of an epoch."""
         return sum(self.groups)
+
+    def name(self) -> str:
+        """The data set in the words of the log."""
+        return f"data set {self.digest}" + (f", reader {self.reader}" if self.reader else "")
 
     def began(self, round_: int, epoch: int, left: int) -> None:
         """A round began at this position."""
