@@ -177,6 +177,21 @@ def test_logs_of_an_earlier_release_tell_of_an_epoch_without_rows(tmp_path, caps
     assert code == 1 and "epoch 1: 0 rows committed" in told and "logs of an earlier release" in told
 
 
+def test_logs_of_an_earlier_release_may_begin_at_a_later_epoch(tmp_path, capsys):
+    lines = {"round": 1, "base": None}, rows("1.1.1", 3, g0=[1]), {"sealed": "1.1.1"}
+    code, told = evaluate(tmp_path, capsys, *lines)
+    assert code == 0 and "epoch 3: 1 rows committed" in told and "epoch 0" not in told
+    code, told = evaluate(tmp_path, capsys, *lines, more=["--epochs", "4"])
+    assert code == 1 and "epoch 0: 0 rows committed" in told
+
+
+def test_logs_without_a_line(tmp_path, capsys):
+    """The workers have opened the data set, and the job ended before its first round."""
+    code, told = evaluate(tmp_path, capsys)
+    assert (code, told) == (0, "no worker has logged a round\n0 commits hold rows, 0 are void\n")
+    assert evaluate(tmp_path, capsys, more=["--epochs", "1"])[0] == 1
+
+
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_an_epoch_that_is_whole_is_well(tmp_path, rounds):
     for round_ in range(1, rounds + 1):

@@ -41,6 +41,12 @@ class Audit:
     files: int = 0
     #: Whether some logs are those of an earlier release, which do not name their data set.
     incomplete: bool = False
+    #: Number of lines of all files.
+    lines: int = 0
+
+    def is_empty(self) -> bool:
+        """Whether the workers have logged nothing: the job ended before its first round."""
+        return self.lines == 0
 
     def repeated(self) -> list[tuple[int, int, int]]:
         """(epoch, row group, row) of rows that were committed more than once."""
@@ -62,6 +68,7 @@ def read(directory: str | Path) -> Audit:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
                 lines.add(json.loads(line))
+                audit.lines += 1
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}:{number}: not a line of an audit ({error})") from error
     for part in lines.parts:
@@ -173,7 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for note in notes:
         print(note)
-    if audit.datasets and not audit.incomplete:
+    if audit.is_empty():
+        print("no worker has logged a round")
+        good = not given.epochs
+    elif audit.datasets and not audit.incomplete:
         proofs = [prove(dataset, given.epochs) for dataset in audit.datasets.values()]
         good = _print(proofs)
     else:
@@ -219,7 +229,9 @@ def _earlier_release(audit: Audit, data: Sequence[str], epochs: int | None) -> b
         total = ParquetDataset(list(data), batch_size=1).rows
     good = True
     last = max(audit.rows, default=-1)
-    for epoch in range(max(last + 1, epochs or 0)):
+    # A job may begin at a later epoch, from a checkpoint.
+    first = 0 if epochs else min(audit.rows, default=0)
+    for epoch in range(first, max(last + 1, epochs or 0)):
         rows = audit.rows.get(epoch, Counter())
         twice = sum(times > 1 for times in rows.values())
         done = epoch < last
