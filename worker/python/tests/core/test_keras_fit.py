@@ -230,11 +230,14 @@ def test_commits_of_workers_with_different_metrics_have_the_same_bytes():
 def test_metrics_that_cannot_be_combined_are_those_of_the_rest():
     before = {"loss": 1.0, "f1": numpy.array([1.0, 0.0]), "kind": "a", "gone": 1.0, "shape": numpy.ones(2)}
     after = {"loss": 4.0, "f1": numpy.array([0.0, 1.0]), "kind": "b", "new": 2.0, "shape": numpy.ones(3)}
+    before |= {"none": None, "was_none": None, "text": "1.5"}
+    after |= {"none": None, "was_none": 3.0, "text": "2.5"}
     whole = combined(before, 2, after, 1)
     assert whole["loss"] == 2.0 and isinstance(whole["loss"], float)
     assert whole["f1"] == pytest.approx([2 / 3, 1 / 3])
     assert (whole["kind"], whole["new"], whole["shape"].tolist()) == ("b", 2.0, [1, 1, 1])
     assert "gone" not in whole
+    assert (whole["none"], whole["was_none"], whole["text"]) == (None, 3.0, "2.5")
 
 
 def test_early_stopping_goes_on_after_each_change():
@@ -335,13 +338,14 @@ def test_metrics_of_any_shape_are_averaged(start):
         e.init()
         rank = e.rank()
         logs = {"f1": numpy.array([[1, 2], [3, 4]]) * rank, "loss": numpy.float32(rank), "name": f"x{rank}", "lr": 2}
+        logs["none"] = None
         MetricAverage().on_epoch_end(0, logs)
-        print("LOGS", logs["f1"].tolist(), logs["loss"], logs["name"] == f"x{rank}", logs["lr"])
+        print("LOGS", logs["f1"].tolist(), logs["loss"], logs["name"] == f"x{rank}", logs["lr"], logs["none"])
         MetricAverage().on_epoch_end(0, {"name": "x"})
         MetricAverage().on_epoch_end(0, None)
         """,
     ).succeed()
-    assert text.count("LOGS [[0.5, 1.0], [1.5, 2.0]] 0.5 True 2.0") == 2
+    assert text.count("LOGS [[0.5, 1.0], [1.5, 2.0]] 0.5 True 2.0 None") == 2
 
 
 def test_another_back_end_of_keras_is_named_where_tensorflow_is_missing(start):

@@ -13,6 +13,8 @@ import numpy
 
 from elasticrun.elastic import register_handler
 
+from .metric_values import as_floats
+
 __all__ = ["ATTRIBUTE", "CallbackValues", "FitProgress", "combined"]
 
 #: Name of the attribute of a state that is a :class:`FitProgress`.
@@ -93,11 +95,8 @@ def combined(
     """
     result = dict(after)
     for name in before.keys() & after.keys():
-        try:
-            first, second = (numpy.asarray(logs[name], numpy.float64) for logs in (before, after))
-        except (TypeError, ValueError):
-            continue
-        if first.shape == second.shape:
+        first, second = as_floats(before[name]), as_floats(after[name])
+        if first is not None and second is not None and first.shape == second.shape:
             mean = (first * batches_before + second * batches_after) / (batches_before + batches_after)
             result[name] = float(mean) if mean.shape == () else mean
     return result

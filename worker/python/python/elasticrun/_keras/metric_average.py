@@ -9,6 +9,8 @@ import numpy
 from elasticrun import collectives
 from elasticrun.ops import Average
 
+from .metric_values import as_floats
+
 __all__ = ["MetricAverage"]
 
 
@@ -16,7 +18,7 @@ class MetricAverage:
     """Averages the metrics of all ranks at the end of each epoch, for the callbacks that follow.
 
     All ranks must have the same metrics, of the same shapes. They are averaged in one operation. Values that are no numbers
-    or arrays stay those of the rank.
+    or arrays, such as None, stay those of the rank.
 
     Args:
         device: accepted for Horovod compatibility, without effect.
@@ -26,7 +28,7 @@ class MetricAverage:
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        metrics = {name: array for name in sorted(logs or {}) if (array := _numbers((logs or {})[name])) is not None}
+        metrics = {name: array for name in sorted(logs or {}) if (array := as_floats((logs or {})[name])) is not None}
         if not metrics or logs is None:
             return
         local = numpy.concatenate([array.ravel() for array in metrics.values()])
@@ -36,13 +38,3 @@ class MetricAverage:
             mean = averages[first : first + array.size].reshape(array.shape)
             logs[name] = float(mean) if array.shape == () else mean
             first += array.size
-
-
-def _numbers(value: object) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]] | None:
-    """A metric as 64-bit floats, of shape () for a number. None if it is neither a number nor an array of numbers."""
-    if isinstance(value, (str, bytes)):
-        return None
-    try:
-        return numpy.asarray(value, numpy.float64)
-    except (TypeError, ValueError):
-        return None
