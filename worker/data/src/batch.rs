@@ -12,6 +12,8 @@ pub struct Batch {
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Origin>,
     pub(crate) spans: Vec<Span>,
+    /// Positions of `spans` that could not be read.
+    pub(crate) skipped: u64,
 }
 
 /// Consecutive positions of a row group that were processed for one batch.
@@ -48,6 +50,7 @@ impl Batch {
             columns,
             rows: Vec::new(),
             spans: Vec::new(),
+            skipped: 0,
         }
     }
 
@@ -89,5 +92,11 @@ impl Batch {
             .iter()
             .map(|span| u64::from(span.hi - span.lo))
             .sum()
+    }
+
+    /// Number of rows that were processed for this batch and could not be read, under
+    /// [`OnError::Skip`](crate::OnError::Skip).
+    pub fn rows_skipped(&self) -> u64 {
+        self.skipped
     }
 }

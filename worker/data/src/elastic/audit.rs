@@ -40,8 +40,6 @@ pub(super) struct Audit {
     dataset: String,
     /// Since the last commit, by epoch.
     processed: BTreeMap<u64, Processed>,
-    /// Unreadable rows that were reported.
-    skipped: u64,
     /// The commit that was reported last.
     reported: Option<String>,
 }
@@ -51,6 +49,8 @@ pub(super) struct Audit {
 struct Processed {
     rows: BTreeMap<u32, Vec<u32>>,
     spans: BTreeMap<u32, Vec<(u32, u32)>>,
+    /// Positions of `spans` that could not be read.
+    skipped: u64,
 }
 
 /// The epoch, and its rows that are left, in all workers.
@@ -84,13 +84,13 @@ impl Audit {
             file,
             dataset: describe(dataset, options),
             processed: BTreeMap::new(),
-            skipped: 0,
             reported: None,
         })
     }
 
     pub(super) fn read(&mut self, epoch: u64, batch: &Batch) {
         let processed = self.processed.entry(epoch).or_default();
+        processed.skipped += batch.rows_skipped();
         for origin in batch.origins() {
             let group = batch.spans()[origin.span as usize].group;
             processed.rows.entry(group).or_default().push(origin.row);
@@ -101,10 +101,13 @@ impl Audit {
         }
     }
 
-    /// `skipped` counts all unreadable rows of this process so far.
-    pub(super) fn reported(&mut self, commit: &str, skipped: u64) -> io::Result<()> {
-        let mut newly_skipped = skipped - std::mem::replace(&mut self.skipped, skipped);
-        for (epoch, Processed { rows, spans }) in std::mem::take(&mut self.processed) {
+    pub(super) fn reported(&mut self, commit: &str) -> io::Result<()> {
+        for (epoch, processed) in std::mem::take(&mut self.processed) {
+            let Processed {
+                rows,
+                spans,
+                skipped,
+            } = processed;
             let rows: Vec<String> = (rows.into_iter())
                 .map(|(group, rows)| format!("\"{group}\":{rows:?}"))
                 .collect();
@@ -112,10 +115,9 @@ impl Audit {
                 .map(|(group, spans)| format!("\"{group}\":[{}]", pairs(&joined(spans))))
                 .collect();
             self.line(&format!(
-                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}},\"spans\":{{{}}},\"skipped\":{}}}",
+                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}},\"spans\":{{{}}},\"skipped\":{skipped}}}",
                 rows.join(","),
                 spans.join(","),
-                std::mem::take(&mut newly_skipped),
             ))?;
         }
         self.reported = Some(commit.to_owned());

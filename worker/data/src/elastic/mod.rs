@@ -148,7 +148,7 @@ impl Elastic {
         self.throughput.per_second(Instant::now())
     }
 
-    /// What was skipped because it could not be read.
+    /// What was skipped because it could not be read. Includes what was skipped again after a rollback.
     pub fn skipped(&self) -> &Skipped {
         self.reader.skipped()
     }
@@ -241,8 +241,7 @@ impl Elastic {
     /// [`Error::Audit`]: rows that are not logged must not be committed.
     pub fn report(&mut self, commit: &str) -> Result<Vec<u8>, Error> {
         if let Some(audit) = &mut self.audit {
-            let skipped = self.reader.skipped().rows;
-            audit.reported(commit, skipped).map_err(Error::Audit)?;
+            audit.reported(commit).map_err(Error::Audit)?;
         }
         Ok(self.position.report())
     }

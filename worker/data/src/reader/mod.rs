@@ -47,6 +47,8 @@ pub struct Reader {
     finished: Vec<Cursor>,
     /// Processed spans without a row in a batch. The next batch lists them.
     dropped: Vec<Span>,
+    /// Rows of `dropped` that could not be read.
+    unreadable: u64,
     skipped: Skipped,
     /// Whether memory has grown since the last eviction.
     grown: bool,
@@ -83,6 +85,7 @@ impl Reader {
             cache: RowGroupCache::new(pool),
             finished: Vec::new(),
             dropped: Vec::new(),
+            unreadable: 0,
             skipped: Skipped::default(),
             grown: false,
             options,
@@ -133,7 +136,7 @@ impl Reader {
         self.queue = queue;
         self.prefetched = 0;
         self.finished.clear();
-        self.dropped.clear();
+        self.clear_dropped();
         self.read_ahead();
         Ok(())
     }
@@ -160,7 +163,7 @@ impl Reader {
                         self.finish(done);
                     }
                 }
-                self.dropped.clear();
+                self.clear_dropped();
                 self.free_memory();
                 Ok(batch)
             }
@@ -207,6 +210,11 @@ impl Reader {
     /// Bytes of row groups that were read so far from the storage or its cache, without footers.
     pub fn bytes_read(&self) -> u64 {
         self.decoder.bytes_read()
+    }
+
+    fn clear_dropped(&mut self) {
+        self.dropped.clear();
+        self.unreadable = 0;
     }
 
     fn check(&self, piece: &Piece) -> Result<()> {
@@ -274,6 +282,7 @@ impl Reader {
             columns,
             rows: pending.take_origins(),
             spans,
+            skipped: self.unreadable,
         }))
     }
 }

@@ -91,6 +91,7 @@ impl Reader {
         tracing::warn!(%error, rows = piece.rows(), "skipped");
         self.skipped.pieces += 1;
         self.skipped.rows += u64::from(piece.rows());
+        self.unreadable += u64::from(piece.rows());
         self.skipped.last = Some(error);
         self.drop_piece(piece);
     }

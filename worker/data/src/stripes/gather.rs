@@ -18,6 +18,7 @@ impl StripeReader {
             Vec::with_capacity(local.len()),
             Vec::with_capacity(local.len()),
         );
+        let mut skipped = 0;
         let (mut spans, mut sources): (Vec<Span>, Vec<(usize, usize)>) = Default::default();
         for &(index, row) in local {
             let stripe = &mut self.stripes[index];
@@ -47,6 +48,7 @@ impl StripeReader {
                 }
             };
             spans[gathered.span as usize].hi += 1;
+            skipped += u64::from(chunk.unreadable);
             if let Some((row, values)) = chunk.row(offset) {
                 let source = *gathered.source.get_or_insert_with(|| {
                     sources.push((index, part));
@@ -81,6 +83,7 @@ impl StripeReader {
             columns,
             rows: origins,
             spans,
+            skipped,
         })
     }
 }

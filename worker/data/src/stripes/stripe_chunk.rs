@@ -58,6 +58,8 @@ pub(super) struct StripeChunk {
     value_indices: Option<Box<[u32]>>,
     /// The values of the rows that a predicate keeps.
     pub(super) data: Option<DecodedGroup>,
+    /// Whether the row group could not be read.
+    pub(super) unreadable: bool,
 }
 
 /// The index of a row that the predicate drops.
@@ -83,7 +85,10 @@ impl DecodeJob {
     pub(super) fn empty_chunks(&self) -> Vec<StripeChunk> {
         self.requests
             .iter()
-            .map(|request| StripeChunk::without_rows(*request))
+            .map(|request| StripeChunk {
+                unreadable: true,
+                ..StripeChunk::without_rows(*request)
+            })
             .collect()
     }
 }
@@ -130,6 +135,7 @@ impl StripeChunk {
             data: Some(DecodedGroup::new(columns, picks.len() as u32)),
             value_indices,
             rows,
+            unreadable: false,
         })
     }
 
@@ -139,6 +145,7 @@ impl StripeChunk {
             rows: Box::default(),
             data: None,
             value_indices: None,
+            unreadable: false,
         }
     }
 
