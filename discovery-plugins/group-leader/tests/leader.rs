@@ -19,8 +19,11 @@ fn run(script: &str) -> (ExitStatus, String) {
     command.args(["-c", script]).process_group(0);
     // SAFETY: `fork_program` makes system calls only.
     unsafe { command.pre_exec(move || fork_program(parent)) };
-    let output = command.output().unwrap();
-    (output.status, String::from_utf8(output.stdout).unwrap())
+    let output = command.output().expect("sh starts");
+    (
+        output.status,
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
 }
 
 /// Whether the process runs. A zombie has ended.
