@@ -167,7 +167,8 @@ impl Blacklist {
             _ if (self.limit).is_some_and(|limit| entry.failures >= limit + more) => Out::ForGood,
             Cooldown::Range { low, high } => {
                 let wait = cooldown(low, high, entry.failures, random.unit() * 0.1);
-                Out::Until(common_end(now + wait).min(now + high))
+                // Rounded up, but not beyond the longest cooldown.
+                Out::Until(common_end(now + wait).min(now + wait.max(high)))
             }
         };
         // Workers of the domain that still live are stopped. Only later workers give health.
