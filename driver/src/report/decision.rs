@@ -2,7 +2,10 @@
 
 use elasticrun_core::{Decision, blacklist::Out, sources::Doubt};
 use elasticrun_plugin_sdk::SlotsFrom;
-use elasticrun_protocol::control::{Exit, StopReason};
+use elasticrun_protocol::{
+    HostId, Process, Rank, Round,
+    control::{Exit, StopReason},
+};
 
 use super::repeats::Repeat;
 
@@ -25,16 +28,10 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             member,
             exit,
         } => {
-            let member = member.map_or(String::new(), |(rank, round)| {
-                format!(", rank {rank} of round {round}")
-            });
             let exit = exit
                 .as_ref()
                 .map_or(String::new(), |exit| format!(": {}", exit_text(exit)));
-            format!(
-                "worker failed on {host} (local rank {}{member}){exit}",
-                process.local_rank
-            )
+            format!("worker failed on {}{exit}", place(host, *process, *member))
         }
         Decision::WorkerEnded {
             host,
@@ -42,14 +39,8 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             member,
             exit,
         } => {
-            let member = member.map_or(String::new(), |(rank, round)| {
-                format!(", rank {rank} of round {round}")
-            });
-            format!(
-                "the failed worker on {host} (local rank {}{member}) has ended: {}",
-                process.local_rank,
-                exit_text(exit)
-            )
+            let place = place(host, *process, *member);
+            format!("the failed worker on {place} has ended: {}", exit_text(exit))
         }
         Decision::NameTaken { host, by, refused } => format!(
             "a second machine, {refused}, registers as host {host}, which is {by}; give each its own name: elasticrun agent --host NAME"
@@ -193,6 +184,14 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         decision,
         Decision::AwaitingNewer { .. } | Decision::WentBack { .. }
     )
+}
+
+/// Host and ranks of a worker: `HOST (local rank 0, rank 1 of round 2)`. [`super::repeats`] leaves out the brackets.
+fn place(host: &HostId, process: Process, member: Option<(Rank, Round)>) -> String {
+    let member = member.map_or(String::new(), |(rank, round)| {
+        format!(", rank {rank} of round {round}")
+    });
+    format!("{host} (local rank {}{member})", process.local_rank)
 }
 
 /// How a process ended, with the name of its signal.

@@ -126,7 +126,8 @@ impl Job {
     }
 
     /// Stops workers that trained in an earlier round, are not in this one, and have no usable slot. They have left by
-    /// now. Those with a usable slot are members of a later round, or are stopped once the slot is not usable any more.
+    /// now. One with a usable slot reports that it waits, or has answered a plan before; it is stopped when its slot is no
+    /// longer usable.
     fn stop_left_behind(&mut self, round: Round, out: &mut Out) {
         self.left_behind =
             (self.fleet.census().training).saturating_sub(self.registry.alive() as usize);

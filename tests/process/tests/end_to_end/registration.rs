@@ -1,21 +1,27 @@
 //! Hosts that register themselves: `elasticrun agent --join`.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
-use elasticrun_process_tests::{Event, Job, Kind};
+use elasticrun_process_tests::{Event, Job, Kind, Running};
 
 use crate::agents::{agent, port, wait};
 
 const FLAGS: &str = "-np 2 --min-np 1 --max-np 4 --launcher agent --listen 127.0.0.1:0";
 
-#[test]
-fn hosts_that_join_are_used_and_grow_the_job() {
+/// A job that waits for agents, with the file of its token and its port.
+fn listening() -> (Running, PathBuf, u16) {
     let job = Job::new(FLAGS);
     let token = job.directory().join("token");
     let mut job = job
         .flag(["--join-token-file", &token.display().to_string()])
         .start();
     let port = port(&mut job);
+    (job, token, port)
+}
+
+#[test]
+fn hosts_that_join_are_used_and_grow_the_job() {
+    let (mut job, token, port) = listening();
     let one = agent(port, &token, job.tag(), "one");
     job.wait_training(2, 3);
     let two = agent(port, &token, job.tag(), "two");
@@ -62,12 +68,7 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
 
 #[test]
 fn the_token_is_in_no_environment_and_on_no_command_line() {
-    let job = Job::new(FLAGS);
-    let token = job.directory().join("token");
-    let mut job = job
-        .flag(["--join-token-file", &token.display().to_string()])
-        .start();
-    let port = port(&mut job);
+    let (mut job, token, port) = listening();
     let one = agent(port, &token, job.tag(), "one");
     job.wait_training(2, 3);
     let secret = fs::read_to_string(&token).unwrap();
@@ -133,12 +134,7 @@ fn a_host_that_shows_fewer_slots_than_were_inferred_is_believed() {
 
 #[test]
 fn of_two_machines_of_one_name_the_second_waits_and_takes_over_when_the_first_is_gone() {
-    let job = Job::new(FLAGS);
-    let token = job.directory().join("token");
-    let mut job = job
-        .flag(["--join-token-file", &token.display().to_string()])
-        .start();
-    let port = port(&mut job);
+    let (mut job, token, port) = listening();
     let other = agent(port, &token, job.tag(), "other");
     job.wait_training(2, 3);
     let mut first = agent(port, &token, job.tag(), "one");
