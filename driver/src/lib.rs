@@ -17,6 +17,7 @@ mod embedder;
 mod environment;
 pub mod exit;
 pub mod host_agent;
+pub mod inputs;
 mod join_token;
 mod launch;
 mod logging;

@@ -1,5 +1,6 @@
 //! The main loop of the driver. It turns all inputs into events, [`Job`] answers with commands, and the loop executes them.
-//! No other code decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
+//! No other code decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs
+//! ([`crate::inputs`]), and then plans once.
 //! The same holds for launches that ended. A signal of the user never waits behind other inputs.
 //!
 //! The loop never waits for a peer, a disk or a terminal. Each agent has its tasks ([`crate::control`]), each launch has
@@ -9,11 +10,7 @@ use std::time::Duration;
 
 use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
 use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
-use tokio::{
-    sync::mpsc,
-    task::yield_now,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{Span, error_span};
 
 use crate::{
@@ -23,32 +20,15 @@ use crate::{
     console::Console,
     control,
     discovery::Sources,
+    inputs::{BATCH, Inputs, received, take_arrived},
     launch::{self, Launcher},
     report::Reporter,
     signals::{Signals, UserSignal},
     store,
 };
 
-/// Inputs of agents, or ends of launches, that the job receives before it plans.
-const BATCH: usize = 4096;
-
 /// How long launched processes may take to end after their agents.
 const LAUNCHES_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The inputs of the loop.
-#[derive(Debug)]
-pub struct Inputs {
-    /// Messages of agents.
-    pub control: mpsc::Receiver<control::Input>,
-    /// Launches that ended.
-    pub launches: mpsc::Receiver<launch::Ended>,
-    /// Answers of sources.
-    pub discovery: mpsc::Receiver<Event>,
-    /// Requests to the admin socket.
-    pub admin: mpsc::Receiver<admin_socket::AdminRequest>,
-    /// Signals of the user.
-    pub signals: Signals,
-}
 
 /// The driver of one job.
 #[derive(Debug)]
@@ -322,67 +302,5 @@ impl Driver {
                 why,
             });
         }
-    }
-}
-
-/// Waits for inputs of agents and takes what is there. Gives nothing once no more can come. Cancel-safe: what was taken is in
-/// `batch`.
-///
-/// If an agent is lost, further losses are taken that the system reports by now: the tasks of the connections see the loss of
-/// many hosts one after the other, and the job plans once for all of them.
-async fn received(
-    control: &mut mpsc::Receiver<control::Input>,
-    batch: &mut Vec<control::Input>,
-) -> Option<()> {
-    if batch.is_empty() && control.recv_many(batch, BATCH).await == 0 {
-        return None;
-    }
-    let is_lost = |input: &control::Input| matches!(input, control::Input::Lost { .. });
-    let mut seen = 0;
-    while batch.len() < BATCH && batch[seen..].iter().any(is_lost) {
-        seen = batch.len();
-        // The runtime polls the sockets before it comes back here.
-        yield_now().await;
-        take_arrived(control, batch);
-    }
-    Some(())
-}
-
-/// Takes the inputs that have arrived.
-fn take_arrived(control: &mut mpsc::Receiver<control::Input>, batch: &mut Vec<control::Input>) {
-    while batch.len() < BATCH
-        && let Ok(input) = control.try_recv()
-    {
-        batch.push(input);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lost(host: &str) -> control::Input {
-        control::Input::Lost {
-            host: host.into(),
-            instance: 1,
-            why: "gone".into(),
-        }
-    }
-
-    #[tokio::test]
-    async fn losses_that_are_seen_one_after_the_other_are_one_batch() {
-        let (control_in, mut control) = mpsc::channel(8);
-        for turns in 0..3 {
-            let control = control_in.clone();
-            tokio::spawn(async move {
-                for _ in 0..turns {
-                    yield_now().await;
-                }
-                control.send(lost("a")).await
-            });
-        }
-        let mut batch = Vec::new();
-        received(&mut control, &mut batch).await;
-        assert_eq!(batch.len(), 3);
     }
 }
