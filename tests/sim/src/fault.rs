@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elasticrun_protocol::Process;
+
 use crate::rng::Rng;
 
 /// A fault or a change.
@@ -31,6 +33,10 @@ pub(crate) enum Fault {
     Busy(Duration),
     /// An agent dies, and its workers with it.
     KillAgent,
+    /// A member of the last round whose paths are well hangs at once, and is killed later.
+    LateDeath { after: Duration },
+    /// This process is killed.
+    KillProcess { host: usize, process: Process },
     /// The host asks an agent to end (SIGTERM).
     TermAgent,
     /// A host dies and comes back.

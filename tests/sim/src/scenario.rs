@@ -70,6 +70,8 @@ pub(crate) struct Scenario {
     split: bool,
     /// Percentage of rounds that lose the data path of a member as they start.
     pub(crate) cuts: u64,
+    /// Percentage of rounds that break and then lose another member, long after that.
+    pub(crate) late_deaths: u64,
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
@@ -165,6 +167,7 @@ impl Scenario {
             gentle,
             split: false,
             cuts: 0,
+            late_deaths: 0,
             settings,
             late: Duration::ZERO,
             data: DataSet::draw(data),
@@ -190,8 +193,10 @@ impl Scenario {
         scenario.faults = scenario.draw_faults(rng);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
         let early = |rng: &mut Rng| Time::from_start(rng.millis(0, 4_000));
+        let mut without_data = false;
         if lasts && !quiet && scenario.settings.elastic {
             let fault = Fault::draw_lasting(data);
+            without_data = fault == Fault::LoseData;
             scenario.faults.push((early(data), fault));
         }
         if !quiet && scenario.settings.elastic && data.percent(3) {
@@ -217,6 +222,9 @@ impl Scenario {
         }
         if scenario.split && own.percent(30) {
             scenario.cut(&mut own);
+        }
+        if without_data && !scenario.split && !many && own.percent(50) {
+            scenario.break_again(&mut own);
         }
         if !many {
             scenario.settings.launches_at_once = own.pick(&[64, 64, 1, 2, 4]).unwrap_or(64);
@@ -271,6 +279,29 @@ impl Scenario {
         settings.np = 2;
         settings.max_np = Some(2);
         settings.elastic_timeout = rng.millis(6_000, 15_000);
+    }
+
+    /// A host of many is without its data path for good, so rounds break again and again, and other members die some
+    /// time after that.
+    fn break_again(&mut self, rng: &mut Rng) {
+        self.late_deaths = 30;
+        self.stall_timeout = Duration::from_millis(500);
+        (self.steps, self.step) = (40, Duration::from_millis(100));
+        self.hosts.fill(1);
+        self.listed = self.hosts.len().min(rng.range(5, 6) as usize);
+        let settings = &mut self.settings;
+        settings.np = self.listed as u32;
+        settings.min_np = 1;
+        settings.max_np = None;
+        settings.elastic_timeout = rng.millis(20_000, 30_000);
+        settings.failure_domain = FailureDomain::Host;
+        settings.max_host_failures = None;
+        settings.reset_limit = None;
+        settings.cooldown = Cooldown::Range {
+            low: Duration::ZERO,
+            high: rng.millis(0, 2_000),
+        };
+        self.heal = self.heal.max(Time::from_start(Duration::from_secs(20)));
     }
 
     /// How long workers may train without their driver.

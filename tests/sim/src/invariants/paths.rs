@@ -1,12 +1,13 @@
 //! Which host is blamed for a data path that stays cut. The job fails the host that most others report as
 //! unreachable, and no healthy one. Of two hosts that cannot reach each other, either may be blamed. So may
 //! newcomers that do not reach the only host that trained. A host that is known to work is failed after three
-//! rounds in a row without a commit, and not before. It fails no later than that if the job can spare it.
+//! rounds in a row without a commit, and not before. It fails no later than that if the job can spare it. A failure
+//! explains a broken round only if it comes soon after the round broke, or if it is of a host that all reports name.
 //!
 //! The world shows which hosts are cut off, and the reports to the driver show which hosts have noticed it. The
 //! reason of a failed host shows whether it failed for its data path.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_core::{Decision, Event, Time, rounds::Cause};
 use elasticrun_protocol::{AgentReport, HostId, Round};
@@ -17,7 +18,14 @@ use crate::world::{RoundSim, World, host::index_of};
 const PATIENCE: usize = 3;
 
 /// A round that lasts longer may have been useful.
-const SHORT: std::time::Duration = std::time::Duration::from_secs(10);
+const SHORT: Duration = Duration::from_secs(10);
+
+/// How long the job waits for a failure that explains a broken round, at first and at most. It waits twice as long for
+/// each fruitless round after [`PATIENCE`].
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// The driver may handle the first report of a broken round this much later.
+const SLACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -25,22 +33,36 @@ pub(super) struct Memory {
     blamed: Option<Round>,
     /// When the last round began.
     began: Option<Time>,
-    /// Something else has failed or changed since then.
+    /// Something else has failed or changed since then, which explains why the round broke.
     explained: bool,
+    /// When the driver learned first that the last round broke.
+    broke: Option<Time>,
+    /// Pairs of its hosts that cannot reach each other, as reported to the driver before any failure.
+    told: BTreeSet<(usize, usize)>,
+    /// Hosts that have failed since the last round began.
+    failed: BTreeSet<usize>,
     /// Rounds in a row that broke since the same host is cut off and no host was blamed.
     row: usize,
-    /// Pairs of hosts that cannot reach each other, as reported to the driver since then.
+    /// Such pairs of the earlier rounds.
     named: BTreeSet<(usize, usize)>,
 }
 
 impl Memory {
     /// Those of `hosts` that have lost their path to this host.
     fn links(&self, host: usize, hosts: &[usize]) -> impl Iterator<Item = usize> {
-        let named = |a: usize, b: usize| self.named.contains(&(a.min(b), a.max(b)));
+        let named = |a: usize, b: usize| {
+            let link = (a.min(b), a.max(b));
+            self.named.contains(&link) || self.told.contains(&link)
+        };
         hosts
             .iter()
             .copied()
             .filter(move |other| named(host, *other))
+    }
+
+    /// One of the two hosts has failed since the last round began.
+    fn is_explained(&self, (one, other): &(usize, usize)) -> bool {
+        self.failed.contains(one) || self.failed.contains(other)
     }
 }
 
@@ -66,7 +88,26 @@ pub(super) fn event(world: &mut World, event: &Event) {
     let (hosts, from) = (hosts_of(last), index_of(host).unwrap_or(usize::MAX));
     let to = unreachable.iter().filter_map(|i| hosts.get(*i as usize));
     let links = to.map(|to| (from.min(*to), from.max(*to)));
-    world.invariants.paths.named.extend(links);
+    let now = world.driver_now();
+    let memory = &mut world.invariants.paths;
+    memory.broke.get_or_insert(now);
+    if memory.failed.is_empty() {
+        memory.told.extend(links);
+    }
+}
+
+/// A worker or a host failed: finds out whether that explains why the last round broke.
+fn failed(world: &mut World, host: &HostId) {
+    let now = world.driver_now();
+    let failed = index_of(host).unwrap_or(usize::MAX);
+    let doublings = fruitless_rounds(world).saturating_sub(PATIENCE - 1).min(6) as u32;
+    let wait = (PAUSE.0 * 2u32.pow(doublings)).min(PAUSE.1) + SLACK;
+    let lost = world.hosts.get(failed).is_some_and(|host| host.was_cut);
+    let memory = &mut world.invariants.paths;
+    let late = memory.broke.is_some_and(|broke| broke + wait < now);
+    memory.failed.insert(failed);
+    let others = memory.told.iter().any(|link| !memory.is_explained(link));
+    memory.explained |= !late || lost || !others;
 }
 
 pub(super) fn note(world: &mut World, note: &Decision) {
@@ -77,6 +118,7 @@ pub(super) fn note(world: &mut World, note: &Decision) {
             memory.blamed = world.history.latest();
             memory.row = 0;
             memory.named.clear();
+            memory.told.clear();
             result
         }
         Decision::RoundStarted { round, cause, .. } => {
@@ -84,16 +126,22 @@ pub(super) fn note(world: &mut World, note: &Decision) {
             let now = world.driver_now();
             let good = left_something(world, *round);
             let memory = &mut world.invariants.paths;
+            let told = std::mem::take(&mut memory.told);
+            let left = told.into_iter().filter(|link| !memory.is_explained(link));
+            let left: Vec<_> = left.collect();
+            memory.named.extend(left);
             if good || memory.began.is_some_and(|at| now.since(at) >= SHORT) {
                 memory.named.clear();
             }
-            (memory.began, memory.explained) = (Some(now), false);
+            memory.failed.clear();
+            (memory.began, memory.broke, memory.explained) = (Some(now), None, false);
             result
         }
-        Decision::WorkerFailed { .. }
-        | Decision::HostFailed { .. }
-        | Decision::WentEarly { .. }
-        | Decision::Interrupting { .. } => {
+        Decision::WorkerFailed { host, .. } | Decision::HostFailed { host, .. } => {
+            failed(world, host);
+            Ok(())
+        }
+        Decision::WentEarly { .. } | Decision::Interrupting { .. } => {
             world.invariants.paths.explained = true;
             Ok(())
         }
@@ -121,6 +169,15 @@ fn left_something(world: &World, round: Round) -> bool {
     let before = world.rounds.range(..round).next_back();
     let next = world.rounds.get(&round);
     (before.zip(next)).is_some_and(|((_, last), next)| !is_fruitless(last, next))
+}
+
+/// The last rounds in a row without a commit since a host was blamed.
+fn fruitless_rounds(world: &World) -> usize {
+    let all: Vec<_> = world.rounds.iter().rev().collect();
+    let fruitful = (all.windows(2)).position(|two| !is_fruitless(two[1].1, two[0].1));
+    let since = world.invariants.paths.blamed;
+    let row = all[..fruitful.map_or(all.len(), |at| at + 1)].iter();
+    row.filter(|(round, _)| Some(**round) > since).count()
 }
 
 /// Checks the blame of a host that others cannot reach.
@@ -153,9 +210,7 @@ fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
         _ => {}
     }
     let is_newcomer = is_newcomer(&blamed);
-    let since = world.invariants.paths.blamed;
-    let row = all[..fruitful.map_or(all.len(), |at| at + 1)].iter();
-    let row = row.filter(|(round, _)| Some(**round) > since).count();
+    let row = fruitless_rounds(world);
     if !is_newcomer && row < PATIENCE {
         return Err(format!(
             "{host} is known to work and is blamed after {row} rounds"

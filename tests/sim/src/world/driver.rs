@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use elasticrun_core::{
     Command, Decision, Event as JobEvent, Job, RunningTime, Time, results::Outcome,
 };
-use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, ToAgent};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Round, ToAgent};
 
 use super::{Ev, World, clock::Clock, link::Down};
 use crate::{fault::Fault, invariants, scenario::Scenario};
@@ -49,6 +49,8 @@ pub(crate) struct Driver {
     pub(super) exited: bool,
     /// The current event reports that a peer was lost.
     pub(crate) broken: bool,
+    /// The last round that a worker reported as broken.
+    last_broken: Option<Round>,
     /// Hosts whose agents connect with the current events. Due deadlines take effect before them.
     pub(crate) connects: BTreeSet<HostId>,
     /// How long events gather at most before the job is settled.
@@ -73,6 +75,7 @@ impl Driver {
             ended: None,
             exited: false,
             broken: false,
+            last_broken: None,
             connects: BTreeSet::new(),
             gathers,
             gathering: false,
@@ -104,6 +107,13 @@ impl World {
         }
         if let JobEvent::AgentConnected(agent) = &event {
             self.blame.agent_came(self.driver_now(), &agent.host);
+        }
+        if let JobEvent::Reported {
+            report: AgentReport::PeerLost { round, .. },
+            ..
+        } = &event
+        {
+            self.round_broke(*round);
         }
         let broken = |report: &AgentReport| matches!(report, AgentReport::PeerLost { .. });
         self.driver.broken &= !self.driver.job.is_settled();
@@ -442,6 +452,18 @@ impl World {
             return self.after(wait, Ev::Job(JobEvent::LaunchFailed { host, why }));
         }
         self.after(wait, Ev::Launch { host: index, token });
+    }
+
+    /// The driver learns that a round broke: another member may hang now, and die later.
+    fn round_broke(&mut self, round: Round) {
+        let known = self.driver.last_broken.replace(round) == Some(round);
+        if known || self.plan.late_deaths == 0 {
+            return;
+        }
+        if self.lateness_rng.percent(self.plan.late_deaths) {
+            let after = self.lateness_rng.millis(1_200, 4_000);
+            self.strike(Fault::LateDeath { after });
+        }
     }
 
     /// Injects a fault right after a decision of the job, when the effect is worst.

@@ -126,6 +126,8 @@ impl World {
                     self.agent_ends(host);
                 }
             }
+            Fault::LateDeath { after } => self.late_death(after),
+            Fault::KillProcess { host, process } => self.die(host, process, Exit::Signal(9)),
             Fault::TermAgent => {
                 let host = self.some_agent();
                 if let Some(agent) = host.and_then(|host| self.hosts[host].agent.as_mut()) {
@@ -247,6 +249,23 @@ impl World {
     fn some_worker(&mut self, which: impl Fn(Phase) -> bool) -> Option<(usize, Process)> {
         let all = self.workers(which);
         self.rng.pick(&all)
+    }
+
+    fn late_death(&mut self, after: Duration) {
+        let seats = self.rounds.values().next_back().map(|round| &round.seats);
+        let well = |host: usize| !self.hosts[host].was_cut;
+        let alive = |host: usize, process| {
+            let worker = self.hosts[host].workers.get(&process);
+            worker.is_some_and(|worker| worker.phase != Phase::Dead)
+        };
+        let members: Vec<_> = (seats.into_iter().flatten())
+            .map(|seat| (seat.host, seat.process))
+            .filter(|(host, process)| well(*host) && alive(*host, *process))
+            .collect();
+        if let Some((host, process)) = self.lateness_rng.pick(&members) {
+            self.suspend(host, process);
+            self.after(after, Ev::Fault(Fault::KillProcess { host, process }));
+        }
     }
 
     fn some_agent(&mut self) -> Option<usize> {
