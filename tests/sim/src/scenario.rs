@@ -1,5 +1,7 @@
 //! The scenario of a seed: the settings of a job, its hosts, and its faults.
 
+mod hardships;
+
 use std::time::Duration;
 
 use elasticrun_core::{
@@ -247,61 +249,6 @@ impl Scenario {
         for listing in &mut self.listings {
             *listing = Listing::draw(rng, count);
         }
-    }
-
-    /// A long training on few of the hosts, which fail one by one and stay away for long.
-    fn split(&mut self, rng: &mut Rng) {
-        self.split = true;
-        self.heartbeat_timeout = rng.millis(2_000, 2_500);
-        self.orphan_timeout = rng.millis(2_500, 5_000);
-        (self.steps, self.step) = (40, Duration::from_millis(400));
-        self.commit_every = 1;
-        self.heal = Time::from_start(rng.millis(15_000, 40_000));
-        let settings = &mut self.settings;
-        settings.min_np = 1;
-        settings.np = settings.np.min(2);
-        settings.max_np = Some(settings.np + rng.range(0, 1) as u32);
-        settings.failure_domain = FailureDomain::Host;
-        settings.max_host_failures = None;
-        settings.reset_limit = None;
-        settings.cooldown = Cooldown::Range {
-            low: rng.millis(0, 20_000),
-            high: Duration::from_secs(20),
-        };
-    }
-
-    /// Of the rounds of a split job, some lose a data path at once and are fruitless.
-    fn cut(&mut self, rng: &mut Rng) {
-        self.cuts = 40;
-        self.stall_timeout = Duration::from_millis(500);
-        self.hosts.fill(1);
-        let settings = &mut self.settings;
-        settings.np = 2;
-        settings.max_np = Some(2);
-        settings.elastic_timeout = rng.millis(6_000, 15_000);
-    }
-
-    /// A host of many is without its data path for good, so rounds break again and again, and other members die some
-    /// time after that.
-    fn break_again(&mut self, rng: &mut Rng) {
-        self.late_deaths = 30;
-        self.stall_timeout = Duration::from_millis(500);
-        (self.steps, self.step) = (40, Duration::from_millis(100));
-        self.hosts.fill(1);
-        self.listed = self.hosts.len().min(rng.range(5, 6) as usize);
-        let settings = &mut self.settings;
-        settings.np = self.listed as u32;
-        settings.min_np = 1;
-        settings.max_np = None;
-        settings.elastic_timeout = rng.millis(20_000, 30_000);
-        settings.failure_domain = FailureDomain::Host;
-        settings.max_host_failures = None;
-        settings.reset_limit = None;
-        settings.cooldown = Cooldown::Range {
-            low: Duration::ZERO,
-            high: rng.millis(0, 2_000),
-        };
-        self.heal = self.heal.max(Time::from_start(Duration::from_secs(20)));
     }
 
     /// How long workers may train without their driver.

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use elasticrun_core::{
-    Command, Decision, Event as JobEvent, Job, RunningTime, Time, results::Outcome,
-};
+use elasticrun_core::{Command, Event as JobEvent, Job, RunningTime, Time, results::Outcome};
 use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Round, ToAgent};
 
 use super::{Ev, World, clock::Clock, link::Down};
-use crate::{fault::Fault, invariants, scenario::Scenario};
+use crate::{invariants, scenario::Scenario};
 
 /// A job as text, without the times of its last step.
 fn state_of(job: &Job) -> String {
@@ -50,7 +48,7 @@ pub(crate) struct Driver {
     /// The current event reports that a peer was lost.
     pub(crate) broken: bool,
     /// The last round that a worker reported as broken.
-    last_broken: Option<Round>,
+    pub(super) last_broken: Option<Round>,
     /// Hosts whose agents connect with the current events. Due deadlines take effect before them.
     pub(crate) connects: BTreeSet<HostId>,
     /// How long events gather at most before the job is settled.
@@ -452,44 +450,5 @@ impl World {
             return self.after(wait, Ev::Job(JobEvent::LaunchFailed { host, why }));
         }
         self.after(wait, Ev::Launch { host: index, token });
-    }
-
-    /// The driver learns that a round broke: another member may hang now, and die later.
-    fn round_broke(&mut self, round: Round) {
-        let known = self.driver.last_broken.replace(round) == Some(round);
-        if known || self.plan.late_deaths == 0 {
-            return;
-        }
-        if self.lateness_rng.percent(self.plan.late_deaths) {
-            let after = self.lateness_rng.millis(1_200, 4_000);
-            self.strike(Fault::LateDeath { after });
-        }
-    }
-
-    /// Injects a fault right after a decision of the job, when the effect is worst.
-    fn ambush(&mut self, note: &Decision) {
-        let starts = matches!(note, Decision::RoundStarted { .. });
-        if starts && self.plan.cuts > 0 && self.lateness_rng.percent(self.plan.cuts) {
-            let heal = self.lateness_rng.millis(500, 2_500);
-            let wait = self.lateness_rng.micros(0, 60_000);
-            self.after(wait, Ev::Fault(Fault::CutMember { heal }));
-        }
-        let busy = matches!(
-            note,
-            Decision::RoundPlanned { .. }
-                | Decision::RoundStarted { .. }
-                | Decision::Interrupting { .. }
-                | Decision::RoundAborted { .. }
-                | Decision::Finishing
-                | Decision::GroupStarted { .. }
-                | Decision::GroupEnded { .. }
-        );
-        if !busy || self.healed || self.plan.ambushes == 0 || !self.rng.percent(40) {
-            return;
-        }
-        self.plan.ambushes -= 1;
-        let fault = Fault::draw(&mut self.rng);
-        let wait = self.rng.micros(0, 60_000);
-        self.after(wait, Ev::Fault(fault));
     }
 }

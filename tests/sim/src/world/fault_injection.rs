@@ -251,23 +251,6 @@ impl World {
         self.rng.pick(&all)
     }
 
-    fn late_death(&mut self, after: Duration) {
-        let seats = self.rounds.values().next_back().map(|round| &round.seats);
-        let well = |host: usize| !self.hosts[host].was_cut;
-        let alive = |host: usize, process| {
-            let worker = self.hosts[host].workers.get(&process);
-            worker.is_some_and(|worker| worker.phase != Phase::Dead)
-        };
-        let members: Vec<_> = (seats.into_iter().flatten())
-            .map(|seat| (seat.host, seat.process))
-            .filter(|(host, process)| well(*host) && alive(*host, *process))
-            .collect();
-        if let Some((host, process)) = self.lateness_rng.pick(&members) {
-            self.suspend(host, process);
-            self.after(after, Ev::Fault(Fault::KillProcess { host, process }));
-        }
-    }
-
     fn some_agent(&mut self) -> Option<usize> {
         let all: Vec<_> = (0..self.hosts.len())
             .filter(|host| self.hosts[*host].agent.is_some())

@@ -26,6 +26,7 @@
 //! Not modelled: loss inside a connection (TCP hides it), several threads of one process, output.
 
 mod agent;
+mod ambush;
 mod beginning;
 mod clock;
 mod collective;

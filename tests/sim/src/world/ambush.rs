@@ -1,0 +1,68 @@
+//! Faults that follow right after a decision of the job or a report to it, when the effect is worst.
+
+use std::time::Duration;
+
+use elasticrun_core::Decision;
+use elasticrun_protocol::Round;
+
+use super::{Ev, World, worker::Phase};
+use crate::fault::Fault;
+
+impl World {
+    /// The driver learns that a round broke: another member may hang now, and die later.
+    pub(super) fn round_broke(&mut self, round: Round) {
+        let known = self.driver.last_broken.replace(round) == Some(round);
+        if known || self.plan.late_deaths == 0 {
+            return;
+        }
+        if self.lateness_rng.percent(self.plan.late_deaths) {
+            let after = self.lateness_rng.millis(1_200, 4_000);
+            self.strike(Fault::LateDeath { after });
+        }
+    }
+
+    /// Injects a fault right after a decision of the job, when the effect is worst.
+    pub(super) fn ambush(&mut self, note: &Decision) {
+        let starts = matches!(note, Decision::RoundStarted { .. });
+        if starts && self.plan.cuts > 0 && self.lateness_rng.percent(self.plan.cuts) {
+            let heal = self.lateness_rng.millis(500, 2_500);
+            let wait = self.lateness_rng.micros(0, 60_000);
+            self.after(wait, Ev::Fault(Fault::CutMember { heal }));
+        }
+        let busy = matches!(
+            note,
+            Decision::RoundPlanned { .. }
+                | Decision::RoundStarted { .. }
+                | Decision::Interrupting { .. }
+                | Decision::RoundAborted { .. }
+                | Decision::Finishing
+                | Decision::GroupStarted { .. }
+                | Decision::GroupEnded { .. }
+        );
+        if !busy || self.healed || self.plan.ambushes == 0 || !self.rng.percent(40) {
+            return;
+        }
+        self.plan.ambushes -= 1;
+        let fault = Fault::draw(&mut self.rng);
+        let wait = self.rng.micros(0, 60_000);
+        self.after(wait, Ev::Fault(fault));
+    }
+
+    /// A member of the last round whose paths are well hangs now and is killed later.
+    pub(super) fn late_death(&mut self, after: Duration) {
+        let seats = self.rounds.values().next_back().map(|round| &round.seats);
+        let well = |host: usize| !self.hosts[host].was_cut;
+        let alive = |host: usize, process| {
+            let worker = self.hosts[host].workers.get(&process);
+            worker.is_some_and(|worker| worker.phase != Phase::Dead)
+        };
+        let members: Vec<_> = (seats.into_iter().flatten())
+            .map(|seat| (seat.host, seat.process))
+            .filter(|(host, process)| well(*host) && alive(*host, *process))
+            .collect();
+        if let Some((host, process)) = self.lateness_rng.pick(&members) {
+            self.suspend(host, process);
+            self.after(after, Ev::Fault(Fault::KillProcess { host, process }));
+        }
+    }
+}
