@@ -10,30 +10,9 @@ use clap_complete::{generate, shells};
 use super::{Invocation, argv, command, refusal, tree};
 use crate::config::{Error, KEYS};
 
-const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
-
-const ABOUT: &str = "Prints a script that completes options, subcommands and COMMAND in a shell.\n\n\
-    bash: source <(elasticrun completions bash)\n\
-    zsh:  elasticrun completions zsh > DIR/_elasticrun, where DIR is in $fpath\n\
-    fish: elasticrun completions fish > ~/.config/fish/completions/elasticrun.fish";
-
-/// The command for clap.
-pub(super) fn command() -> Command {
-    command::base("completions", "elasticrun completions")
-        .about(ABOUT)
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
-                .help("Shell: bash, zsh or fish")
-                .required(true)
-                .hide_possible_values(true)
-                .value_parser(SHELLS),
-        )
-}
-
 /// Parses the words after `completions`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let matches = match command().try_get_matches_from(words) {
+    let matches = match tree::completions().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };

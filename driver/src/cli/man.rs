@@ -14,8 +14,6 @@ use clap_mangen::{
 use super::{Invocation, command, refusal, tree};
 use crate::{config::Error, exit};
 
-const ABOUT: &str = "Prints the man page. To read it: elasticrun man | man -l -";
-
 const NAME: &str = "run distributed training on hosts that can join or leave during the job";
 
 /// The apostrophe, which roff defines at the start of each part.
@@ -23,14 +21,9 @@ const DEFINITIONS: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 const END: &str = include_str!("man/end.roff");
 
-/// The command for clap.
-pub(super) fn command() -> Command {
-    command::base("man", "elasticrun man").about(ABOUT)
-}
-
 /// Parses the words after `man`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    match command().try_get_matches_from(words) {
+    match tree::man().try_get_matches_from(words) {
         Ok(_) => page().map(Invocation::Print),
         Err(error) => refusal::answer(&error),
     }

@@ -19,6 +19,7 @@ mod drain;
 mod horovod;
 mod invocation;
 mod man;
+mod parse;
 mod plugin;
 mod refusal;
 mod torchrun;
@@ -26,5 +27,6 @@ mod tree;
 
 pub use agent::{AgentStart, Endpoint, JoinRequest};
 pub use drain::DrainRequest;
-pub use invocation::{HostsRequest, Invocation, RunRequest, SparkRequest, parse};
+pub use invocation::{HostsRequest, Invocation, RunRequest, SparkRequest};
+pub use parse::parse;
 pub use plugin::{Language, NewPlugin, PluginCommand, PluginRequest};

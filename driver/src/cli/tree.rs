@@ -3,9 +3,9 @@
 //! `--help`, the completions and the man page are made from it. It does not parse subcommands, because COMMAND may have
 //! the name of one: each subcommand parses its own words.
 
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
 
-use super::{agent, command, completions, drain, invocation, man, plugin};
+use super::{agent, command, drain, plugin};
 use crate::config::Error;
 
 /// The command `elasticrun`. The short text of a subcommand is its line of `--help`, the long text is its description.
@@ -13,15 +13,12 @@ use crate::config::Error;
 /// # Errors
 /// None in practice: the defaults of the table of settings are valid.
 pub(super) fn root() -> Result<Command, Error> {
-    let config = command::base("config", "elasticrun config")
-        .subcommand(described(invocation::config_command()?, CONFIG));
+    let config =
+        command::base("config", "elasticrun config").subcommand(described(config_show()?, CONFIG));
     let subcommands = [
         (run(), "Run a job; the word run may be left out"),
         (config, CONFIG),
-        (
-            invocation::hosts_command()?,
-            "List the hosts that a job would use, and why",
-        ),
+        (hosts()?, "List the hosts that a job would use, and why"),
         (
             plugin::command(),
             "List, describe, test or create discovery plugins",
@@ -32,11 +29,8 @@ pub(super) fn root() -> Result<Command, Error> {
         ),
         (drain::command(), "Drain a host of a running job"),
         (data(), "Show how workers share a data set"),
-        (
-            completions::command(),
-            "Print a completion script for a shell",
-        ),
-        (man::command(), "Print the man page"),
+        (completions(), "Print a completion script for a shell"),
+        (man(), "Print the man page"),
     ];
     Ok(command::run()?
         .subcommand_help_heading("Subcommands")
@@ -70,6 +64,49 @@ fn run() -> Command {
     command::base("run", "elasticrun run").disable_help_flag(true)
 }
 
+/// The command `config show` for clap.
+pub(super) fn config_show() -> Result<Command, Error> {
+    let command = command::base("show", "elasticrun config show")
+        .override_usage("elasticrun config show [OPTIONS]")
+        .about(CONFIG_SHOW);
+    command::with_settings(command, [])
+}
+
+/// The command `hosts` for clap.
+pub(super) fn hosts() -> Result<Command, Error> {
+    let switch = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name);
+        arg.action(ArgAction::SetTrue).help(help)
+    };
+    let command = command::base("hosts", "elasticrun hosts")
+        .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
+        .about(HOSTS);
+    let switches = [
+        switch("watch", "Continue, and print what changes"),
+        switch("json", "Print JSON, one line per change"),
+    ];
+    command::with_settings(command, switches)
+}
+
+/// The command `completions` for clap.
+pub(super) fn completions() -> Command {
+    command::base("completions", "elasticrun completions")
+        .about(COMPLETIONS)
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .help("Shell: bash, zsh or fish")
+                .required(true)
+                .hide_possible_values(true)
+                .value_parser(["bash", "zsh", "fish"]),
+        )
+}
+
+/// The command `man` for clap.
+pub(super) fn man() -> Command {
+    command::base("man", "elasticrun man").about(MAN)
+}
+
 /// The Python package parses the words after `data`, so their options are not here.
 fn data() -> Command {
     let plan = command::base("plan", "elasticrun data plan")
@@ -80,3 +117,16 @@ fn data() -> Command {
         .override_usage("elasticrun data audit DIRECTORY [DATA...]");
     command::base("data", "elasticrun data").subcommands([plan, audit])
 }
+
+pub(super) const CONFIG_SHOW: &str = "Prints every setting, its value and its origin.\n\n\
+    The options are those of a run. The output is a valid file for --config.";
+
+const HOSTS: &str = "Lists the hosts of a job's sources, which of them the job would use, and why.\n\n\
+    The options are those of a run; a COMMAND after them is ignored. Exit code 5 if a source fails.";
+
+const COMPLETIONS: &str = "Prints a script that completes options, subcommands and COMMAND in a shell.\n\n\
+    bash: source <(elasticrun completions bash)\n\
+    zsh:  elasticrun completions zsh > DIR/_elasticrun, where DIR is in $fpath\n\
+    fish: elasticrun completions fish > ~/.config/fish/completions/elasticrun.fish";
+
+const MAN: &str = "Prints the man page. To read it: elasticrun man | man -l -";

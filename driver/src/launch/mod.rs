@@ -5,6 +5,7 @@
 //! in no remote command line.
 
 mod local;
+mod processes;
 mod program;
 mod push;
 mod reach;

@@ -10,9 +10,9 @@ use elasticrun_plugin_sdk::Host;
 use tokio::{process::Command, sync::Semaphore};
 
 use super::{
+    processes::Processes,
     program::Program,
     push::{Push, Remote},
-    supervise::Start,
 };
 use crate::config;
 
@@ -33,18 +33,18 @@ pub(super) fn start(
     program: &Program,
     host: &Host,
     pushes: &Arc<Semaphore>,
-) -> io::Result<Start> {
+) -> io::Result<Processes> {
     let mut agent = ssh(settings, host, &[]);
     if !settings.push_binary {
         agent.arg(find_and_run(program.path()));
-        return Ok(Start { push: None, agent });
+        return Ok(Processes { push: None, agent });
     }
     let remote = Remote::new(program.image()?);
     agent.arg(remote.run());
     let mut push = ssh(settings, host, &WHILE_PUSHING);
     push.arg(remote.receive());
     let push = Some(Push::new(push, pushes.clone()));
-    Ok(Start { push, agent })
+    Ok(Processes { push, agent })
 }
 
 /// The name or address to which ssh connects for a host, as its configuration says. Blocks.

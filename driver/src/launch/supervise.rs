@@ -12,12 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    local,
-    program::Program,
-    push::{self, Push},
-    reach, ssh,
-};
+use super::{local, processes::Processes, program::Program, push, reach, ssh};
 use crate::config;
 
 /// Lines of an agent's standard error that are kept to report why it ended.
@@ -42,12 +37,12 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The processes to start, and the driver's addresses for the agent. Blocks.
-    fn prepare(self) -> io::Result<(Start, Vec<String>)> {
+    fn prepare(self) -> io::Result<(Processes, Vec<String>)> {
         let start = match self.launcher {
             config::Launcher::Ssh => {
                 ssh::start(&self.settings, &self.program, &self.host, &self.pushes)?
             }
-            _ => Start {
+            _ => Processes {
                 push: None,
                 agent: local::command(&self.program),
             },
@@ -58,14 +53,6 @@ impl Plan {
     }
 }
 
-/// The processes of a launch.
-pub(super) struct Start {
-    /// Copies this program to the host if the agent ends with [`push::NOT_THERE`].
-    pub(super) push: Option<Push>,
-    /// The agent.
-    pub(super) agent: Command,
-}
-
 /// Runs a launch to its end. Returns why it ended.
 pub(super) async fn supervise(
     plan: Plan,
@@ -73,7 +60,7 @@ pub(super) async fn supervise(
     mut stop: watch::Receiver<Option<Duration>>,
 ) -> String {
     let prepared = tokio::task::spawn_blocking(|| plan.prepare());
-    let Start { mut push, agent } = match unless_stopped(&mut stop, prepared).await {
+    let Processes { mut push, agent } = match unless_stopped(&mut stop, prepared).await {
         None => return STOPPED.into(),
         Some(Ok(Ok((start, addresses)))) => {
             launch.driver = addresses;

@@ -168,8 +168,8 @@ impl Error {
     }
 
     /// [`Problem::Corrupt`] without a location.
-    pub(crate) fn corrupt(why: String) -> Self {
-        Problem::Corrupt(why).into()
+    pub(crate) fn corrupt(why: impl Into<String>) -> Self {
+        Problem::Corrupt(why.into()).into()
     }
 
     pub(crate) fn in_file(mut self, file: &str) -> Self {

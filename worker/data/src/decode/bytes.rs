@@ -38,7 +38,7 @@ impl GroupBytes {
         let is_inside = |range: &Range<u64>| range.start <= range.end && range.end <= file.size;
         if !ranges.iter().all(is_inside) {
             let why = "a part of it is placed outside of the file";
-            return Err(Error::corrupt(why.to_owned()));
+            return Err(Error::corrupt(why));
         }
         let ranges = merged(ranges, storage.coalesce_gap());
         let parts = storage.read(file, &ranges)?;

@@ -7,6 +7,9 @@ use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt};
 
 use bytes::Bytes;
 
+use super::header::{self, PageHeader};
+use crate::error::{Error, Problem, Result};
+
 thread_local! {
     /// The window of this thread while no chunk uses it.
     static WINDOW: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -14,6 +17,10 @@ thread_local! {
 
 /// Minimum bytes of a read.
 const SLAB: usize = 64 << 10;
+
+/// Bytes in which a header is searched, one after the other. Most headers are far smaller than a kilobyte, but
+/// statistics have any length. The last number is the limit of Arrow C++.
+const HEADER_LIMITS: [usize; 3] = [1 << 10, 64 << 10, 16 << 20];
 
 /// The bytes of a column chunk.
 #[derive(Debug)]
@@ -48,6 +55,20 @@ impl<'a> ChunkSource<'a> {
             filled: 0,
             bytes_read: 0,
         })
+    }
+
+    /// Reads the header of the page at `pos`, and returns it with its length.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or are no header.
+    pub(super) fn header(&mut self, pos: usize) -> Result<(PageHeader, usize)> {
+        for wanted in HEADER_LIMITS {
+            let bytes = self.get(pos, wanted).map_err(Problem::from)?;
+            if let Some(read) = header::read(&bytes[..wanted.min(bytes.len())]) {
+                return Ok(read);
+            }
+        }
+        Err(Error::corrupt("a page header cannot be read"))
     }
 
     /// Bytes of the chunk.

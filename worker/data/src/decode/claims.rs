@@ -24,7 +24,7 @@ pub(super) fn chunk_range(chunk: &ColumnChunkMetaData, rows: u32, size: u64) -> 
     place
         .and_then(|(start, length)| Some(start..start.checked_add(length)?))
         .filter(|range| range.end <= size)
-        .ok_or_else(|| Error::corrupt("its footer places it outside of the file".to_owned()))
+        .ok_or_else(|| Error::corrupt("its footer places it outside of the file"))
 }
 
 /// # Errors

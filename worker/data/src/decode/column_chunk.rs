@@ -5,7 +5,7 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
     chunk_source::ChunkSource,
-    header::{self, PageHeader, PageType, RLE},
+    header::{PageType, RLE},
     page_walk::PageWalk,
 };
 use crate::{
@@ -65,23 +65,25 @@ impl ColumnChunk {
             data: Vec::new(),
         };
         let mut values_left = usize::try_from(metadata.num_values())
-            .map_err(|_| damaged("its number of values is negative"))?;
+            .map_err(|_| Error::corrupt("its number of values is negative"))?;
         let (mut pos, mut filled) = (0, 0);
         while pos < source.length() {
-            let (header, header_length) = read_header(source, pos)?;
+            let (header, header_length) = source.header(pos)?;
             pos += header_length;
             if let PageType::Data | PageType::DataV2 = header.page_type {
-                values_left = values_left
-                    .checked_sub(header.values)
-                    .ok_or_else(|| damaged("its pages hold more values than its footer says"))?;
+                values_left = values_left.checked_sub(header.values).ok_or_else(|| {
+                    Error::corrupt("its pages hold more values than its footer says")
+                })?;
             }
             let page = source
                 .get(pos, header.compressed)
                 .map_err(Problem::from)?
                 .get(..header.compressed)
-                .ok_or_else(|| damaged("a page reaches beyond the end of its chunk"))?;
+                .ok_or_else(|| Error::corrupt("a page reaches beyond the end of its chunk"))?;
             if header.crc.is_some_and(|crc| crc != crc32fast::hash(page)) {
-                return Err(damaged("a page has not the checksum that its header says"));
+                return Err(Error::corrupt(
+                    "a page has not the checksum that its header says",
+                ));
             }
             let levels = (header.page_type == PageType::DataV2)
                 .then_some((header.repetition_bytes, header.definition_bytes));
@@ -91,7 +93,7 @@ impl ColumnChunk {
                 let end = filled + header.uncompressed;
                 let dst = target
                     .get_mut(filled..end)
-                    .ok_or_else(|| damaged("its pages hold more than its footer says"))?;
+                    .ok_or_else(|| Error::corrupt("its pages hold more than its footer says"))?;
                 let plain = match levels {
                     Some((repetition, definition)) => repetition + definition,
                     None => 0,
@@ -147,28 +149,13 @@ fn uncompressed_bytes(
     source: &mut ChunkSource<'_>,
 ) -> Result<usize> {
     let claimed = usize::try_from(metadata.uncompressed_size())
-        .map_err(|_| damaged("its size is negative"))?;
+        .map_err(|_| Error::corrupt("its size is negative"))?;
     if claimed <= LARGE || claimed / SUSPICIOUS_RATIO <= source.length() {
         return Ok(claimed);
     }
     let mut pages = PageWalk::default();
     pages.add(source)?;
     Ok(claimed.min(usize::try_from(pages.uncompressed).unwrap_or(usize::MAX)))
-}
-
-/// Bytes in which a header is searched, one after the other. Most headers are far smaller than a kilobyte, but
-/// statistics have any length. The last number is the limit of Arrow C++.
-const HEADER_LIMITS: [usize; 3] = [1 << 10, 64 << 10, 16 << 20];
-
-/// Reads the header of the page at `pos`, and returns it with its length.
-pub(super) fn read_header(source: &mut ChunkSource<'_>, pos: usize) -> Result<(PageHeader, usize)> {
-    for wanted in HEADER_LIMITS {
-        let bytes = source.get(pos, wanted).map_err(Problem::from)?;
-        if let Some(read) = header::read(&bytes[..wanted.min(bytes.len())]) {
-            return Ok(read);
-        }
-    }
-    Err(damaged("a page header cannot be read"))
 }
 
 /// Whether this module decompresses the codec.
@@ -204,7 +191,7 @@ impl Codec {
     ) -> Result<()> {
         let plain = if compressed { plain } else { page.len() };
         if plain > page.len() || plain > dst.len() {
-            return Err(damaged("a page is shorter than its levels"));
+            return Err(Error::corrupt("a page is shorter than its levels"));
         }
         let (levels, page) = page.split_at(plain);
         let (front, dst) = dst.split_at_mut(plain);
@@ -216,18 +203,16 @@ impl Codec {
             Self::None => 0,
             Self::Snappy(decoder) => decoder
                 .decompress(page, dst)
-                .map_err(|error| damaged(&error.to_string()))?,
+                .map_err(|error| Error::corrupt(error.to_string()))?,
             Self::Zstd(decoder) => decoder
                 .decompress_to_buffer(page, dst)
-                .map_err(|error| damaged(&error.to_string()))?,
+                .map_err(|error| Error::corrupt(error.to_string()))?,
         };
         if filled != dst.len() {
-            return Err(damaged("a page has not the length that its header says"));
+            return Err(Error::corrupt(
+                "a page has not the length that its header says",
+            ));
         }
         Ok(())
     }
-}
-
-pub(super) fn damaged(why: &str) -> Error {
-    Error::corrupt(why.to_owned())
 }

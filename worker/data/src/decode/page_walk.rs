@@ -7,13 +7,9 @@
 
 use parquet::{basic::Type as Physical, file::metadata::ColumnChunkMetaData};
 
-use super::{
-    chunk_source::ChunkSource,
-    column_chunk::{damaged, read_header},
-    header::PageType,
-};
+use super::{chunk_source::ChunkSource, header::PageType};
 use crate::{
-    error::{Problem, Result},
+    error::{Error, Problem, Result},
     thrift::{PAGE_HEADER, is_sound},
 };
 
@@ -36,14 +32,14 @@ impl PageWalk {
     pub(super) fn add(&mut self, source: &mut ChunkSource<'_>) -> Result<()> {
         let mut pos = 0;
         while pos < source.length() {
-            let (header, length) = read_header(source, pos)?;
+            let (header, length) = source.header(pos)?;
             let bytes = source.get(pos, length).map_err(Problem::from)?;
             if !is_sound(&bytes[..length], PAGE_HEADER) {
-                return Err(damaged("a page header is invalid"));
+                return Err(Error::corrupt("a page header is invalid"));
             }
             pos += length + header.compressed;
             if pos > source.length() {
-                return Err(damaged("a page reaches beyond the end of its chunk"));
+                return Err(Error::corrupt("a page reaches beyond the end of its chunk"));
             }
             let size = header.uncompressed as u64;
             self.uncompressed = self.uncompressed.saturating_add(size);
@@ -63,10 +59,12 @@ impl PageWalk {
         if self.values < rows {
             let values = self.values;
             let why = format!("its pages hold {values} values, the footer says {rows} rows");
-            return Err(damaged(&why));
+            return Err(Error::corrupt(why));
         }
         if i128::from(self.values) > i128::from(chunk.num_values()) {
-            return Err(damaged("its pages hold more values than its footer says"));
+            return Err(Error::corrupt(
+                "its pages hold more values than its footer says",
+            ));
         }
         let values = match chunk.column_type() {
             Physical::BOOLEAN => self.values.div_ceil(8),

@@ -260,10 +260,19 @@ def _world(what: str) -> WorldInfo:
 
 
 def _require_all_ranks(comm: Iterable[int] | None, process_sets: object) -> None:
-    # It imports this module.
-    from .process_sets import require_all
+    """Checks the arguments of Horovod's ``init``.
 
-    require_all(comm, process_sets, _native.world().size)
+    Raises:
+        NotImplementedError: ``comm`` is neither None nor all ranks in order, or ``process_sets`` has another set than the
+            global one.
+    """
+    size = _native.world().size
+    if comm is not None and not (isinstance(comm, (list, tuple, range)) and list(comm) == list(range(size))):
+        raise NotImplementedError(f"init(comm={comm!r}): only all {size} ranks are a job: leave comm out")
+    sets = process_sets if isinstance(process_sets, (list, tuple)) else [process_sets]
+    # The set of all ranks is the only one that exists. Its class imports this module.
+    if any(getattr(one, "process_set_id", None) != 0 for one in sets if one is not None):
+        raise NotImplementedError("process sets are not offered: leave process_sets out (all ranks take part)")
 
 
 def _at_exit() -> None:

@@ -62,22 +62,6 @@ def require_global(process_set: object) -> None:
         _refuse()
 
 
-def require_all(comm: object, process_sets: object, size: int) -> None:
-    """Checks the arguments of Horovod's ``init``.
-
-    Raises:
-        NotImplementedError: ``comm`` is neither None nor all ``size`` ranks in order, or ``process_sets`` has another set
-            than the global one.
-    """
-    if comm is not None and not (isinstance(comm, (list, tuple, range)) and list(comm) == list(range(size))):
-        raise NotImplementedError(f"init(comm={comm!r}): only all {size} ranks are a job: leave comm out")
-    if process_sets is None:
-        return
-    sets = list(process_sets) if isinstance(process_sets, (list, tuple)) else [process_sets]
-    for one in sets:
-        require_global(one)
-
-
 def add_process_set(process_set: object) -> NoReturn:
     """Refused: raises NotImplementedError."""
     _refuse()

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from ..errors import StateError
-
-if TYPE_CHECKING:
-    from .dataset import ParquetDataset
-
-__all__ = ["VERSION", "entry", "saved"]
+__all__ = ["VERSION", "entry"]
 
 #: The version of the dictionaries. Their positions have a version of their own.
 VERSION = 1
 
 Value = TypeVar("Value")
-
-
-def saved(data: ParquetDataset) -> bytes:
-    """The position of a data set as of the last commit.
-
-    Raises:
-        StateError: rows were processed since then.
-    """
-    if data._data.is_ahead():
-        raise StateError(
-            "the data set has processed rows since the last commit: call commit() first, then state_dict()"
-        )
-    return data._save()
 
 
 def entry(state: Mapping[str, Any], key: str, kind: type[Value]) -> Value:

@@ -288,7 +288,11 @@ class ParquetDataset:
         Raises:
             StateError: rows were processed since the last commit.
         """
-        position = checkpoint.saved(self)
+        if self._data.is_ahead():
+            raise StateError(
+                "the data set has processed rows since the last commit: call commit() first, then state_dict()"
+            )
+        position = self._data.save()
         epoch, left, _, _ = self._data.position()
         return {"version": checkpoint.VERSION, "position": position, "epoch": epoch, "rows": self.rows - left}
 
