@@ -1,7 +1,8 @@
 //! `elasticrun._native`: the Rust SDK as Python calls it.
 //!
 //! # Theory of operation
-//! A process is one worker, so `process` holds one [`Worker`](elasticrun_worker::Worker).
+//! A process is one worker, so `process` holds one [`Worker`](elasticrun_worker::Worker). `round` and
+//! `commits` call it.
 //! The training thread joins rounds, syncs, commits and reaches boundaries. The collectives of a round
 //! run in the order of their submission on the thread of a [`collective_queue`], so that they overlap with what
 //! Python does. A [`work::Work`] is the handle of one of them. [`callbacks`] run on separate threads.
@@ -16,6 +17,7 @@
 mod call;
 mod callbacks;
 mod collective_queue;
+mod commits;
 mod data;
 mod dtype;
 mod error;
@@ -23,10 +25,12 @@ mod keys;
 mod operations;
 mod payload;
 mod process;
+mod round;
 mod sampler;
 mod setup;
 mod watch;
 mod work;
+mod world;
 
 /// The native part of elasticrun.
 #[pyo3::pymodule]
@@ -35,18 +39,21 @@ mod _native {
     use crate::{
         call::call_key,
         collective_queue::CollectiveQueue,
+        commits::{
+            boundary, commit, lacks_base, leave_at_boundary, refuse_commits, with_newest_commit,
+        },
         data::{Batch, Column, Data, Image, PlanPreview, columns, images, note, plan},
         keys::Keys,
-        process::{
-            WorldInfo, boundary, collective_queue, commit, fail, fetch_base, finish, host_at_risk,
-            in_round, init, job_keys, join, lacks_base, leave_at_boundary, on_hosts_updated, park,
-            refuse_commits, resume, round_keys, shutdown, sync, training, with_newest_commit,
-            world,
+        process::{fail, finish, in_round, init, shutdown, world},
+        round::{
+            collective_queue, fetch_base, host_at_risk, job_keys, join, on_hosts_updated, park,
+            resume, round_keys, sync, training,
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
         watch::on_abort,
         work::Work,
+        world::WorldInfo,
     };
 
     #[pymodule_init]

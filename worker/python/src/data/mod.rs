@@ -215,7 +215,7 @@ impl Data {
 
     /// Logs in the audit that a round continues from its base.
     fn audit_round(&self, py: Python<'_>) -> PyResult<()> {
-        let (round, base) = crate::process::base(py)?;
+        let (round, base) = crate::commits::base(py)?;
         detached(py, self, |data| data.audit_round(round, base.as_deref()))
     }
 
@@ -225,7 +225,7 @@ impl Data {
     }
 
     fn report(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
-        let commit = crate::process::next_commit(py)?;
+        let commit = crate::commits::next_commit(py)?;
         let bytes = detached(py, self, |data| data.report(&commit))?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }
