@@ -1,0 +1,23 @@
+//! The messages between driver and agent after the handshake.
+//!
+//! Fencing: a command carries the driver's epoch, a message about a round its number, and a message about a worker its
+//! [`Process`](crate::Process) (slot and start). Stale messages are rejected with a typed reason, and a repeated message changes
+//! nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
+
+mod command;
+mod exit;
+mod memory;
+mod notice;
+mod output;
+mod registration;
+mod report;
+mod start;
+
+pub use command::{AgentCommand, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent};
+pub use exit::Exit;
+pub use memory::{MemoryAnswer, MemoryRequest};
+pub use notice::{Notice, NoticeKind};
+pub use output::{Output, OutputOf};
+pub use registration::{Register, Task};
+pub use report::{AgentReport, FromAgent, Held, Kept, Waiting};
+pub use start::{Keeper, Member, Start};

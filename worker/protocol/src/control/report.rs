@@ -1,0 +1,159 @@
+//! What an agent reports to the driver.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Exit, Notice};
+#[cfg(doc)]
+use super::{Setup, Start};
+use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Round};
+
+/// A report of an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FromAgent {
+    /// The driver that the agent obeys.
+    pub epoch: DriverEpoch,
+    /// Counts the reports of this agent, from 1.
+    pub number: u64,
+    /// The report. A driver with another epoch rejects it.
+    pub report: AgentReport,
+}
+
+/// The reports of an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentReport {
+    /// A process has attached to its agent, so it has the SDK. Only if [`Setup::groups`] is set.
+    Attached {
+        /// The process, by slot and start.
+        process: Process,
+    },
+    /// A port that was free and was never reported before, for a coordinator of the user's library. Sent before each
+    /// [`AgentReport::Exited`], if [`Setup::groups`] is set.
+    FreePort {
+        /// The port, on the host of the agent.
+        port: u16,
+    },
+    /// Workers have reached `run()`, or returned to it, and no plan is known to include them.
+    Waiting {
+        /// The workers, with the ports of their data planes.
+        workers: Vec<Waiting>,
+    },
+    /// All members of this round on this host are at `run()`.
+    Ready {
+        /// The number of the planned round.
+        round: Round,
+        /// The commit of each member.
+        members: Vec<Held>,
+        /// Commits that the host's memory holds of other processes, dead or alive.
+        kept: Vec<Kept>,
+        /// A port that was free, for a coordinator of the user's library.
+        free_port: u16,
+    },
+    /// The hold words are set. The report has the largest boundary that any worker of this host has reached.
+    #[serde(rename = "counted")]
+    BoundaryCounted {
+        /// The number of the round.
+        round: Round,
+        /// The largest boundary that any worker of this host has reached.
+        highest: Boundary,
+    },
+    /// A worker has returned from a round that was not aborted, because it lost a peer.
+    #[serde(rename = "broken")]
+    PeerLost {
+        /// The round that the worker has left.
+        round: Round,
+        /// The worker that has returned.
+        process: Process,
+        /// Hosts of that round that it could not reach, or that fell silent towards it, by [`Start::host_index`]. Empty
+        /// if they are unknown.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unreachable: Vec<u32>,
+    },
+    /// This host lacks the resources to begin a round. Its members wait at `run()` as before.
+    Unable {
+        /// The round of the [`Start`] that failed.
+        round: Round,
+        /// The error message of the system.
+        why: String,
+    },
+    /// A process has died, or fell silent and was killed. Its exit follows as [`AgentReport::Exited`]. Also sent for a
+    /// process that was asked to stop and died before it could act on that.
+    #[serde(rename = "lost")]
+    WorkerLost {
+        /// The process, by slot and start.
+        process: Process,
+        /// It was alive but sent no heartbeat.
+        silent: bool,
+    },
+    /// Workers have returned from `run()`: their training is complete.
+    Finished {
+        /// The round that they were in.
+        round: Round,
+        /// The workers, by slot and start.
+        workers: Vec<Process>,
+    },
+    /// A process has ended and is reaped, or could not be started.
+    Exited {
+        /// The process, by slot and start.
+        process: Process,
+        /// Its exit code or signal, or why it could not be started.
+        exit: Exit,
+        /// The last lines of its output.
+        tail: Vec<String>,
+    },
+    /// The host of this agent will go away, or may.
+    Noticed {
+        /// The notice, as the agent received it.
+        notice: Notice,
+    },
+    /// The result of a probe.
+    Probed {
+        /// The number of the probe.
+        number: u64,
+        /// Hosts that did not answer in time as agents of the job. Whether these hosts can dial this one is not tested.
+        unreachable: Vec<HostId>,
+    },
+    /// The agent is alive. Sent at every heartbeat interval.
+    #[serde(rename = "beat")]
+    Heartbeat {
+        /// The number of commits of the workers on this host, since they started.
+        commits: u64,
+        /// The number of heartbeats of this agent including this one, from 1.
+        #[serde(default)]
+        count: u64,
+    },
+}
+
+/// A worker at `run()`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Slot and start number.
+    pub process: Process,
+    /// The round that it left, if it was in one. So a late repeat is not taken for a report about a newer round.
+    pub left: Option<Round>,
+    /// The port of its data plane.
+    pub data_port: u16,
+}
+
+/// The commit of a member of a planned round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// Slot and start number.
+    pub process: Process,
+    /// The newest complete commit of the process.
+    pub commit: Option<CommitId>,
+    /// The commit is empty: the process keeps its state itself, and no other process can bring a round to it.
+    #[serde(default)]
+    pub empty: bool,
+    /// The port of its data plane.
+    pub data_port: u16,
+}
+
+/// Commits in the memory of a process that is not a member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// The process, by slot and start. It may be dead.
+    pub process: Process,
+    /// Complete commits, at most two.
+    pub commits: Vec<CommitId>,
+}

@@ -1,0 +1,56 @@
+//! The start of a round.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+use crate::{CommitId, DriverEpoch, HostId, Process, Round};
+
+/// The start of a round, with the data that one host needs. Beside the host's own members it grows with the number of
+/// neighbours, which is at most 2 + log2(hosts), rounded up.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The driver that starts the round; it is part of the ids of the round's commits.
+    pub epoch: DriverEpoch,
+    /// The number of the planned round that starts.
+    pub round: Round,
+    /// The commit from which the round continues; `None` before the first commit.
+    pub base: Option<CommitId>,
+    /// The keeper of the base; rank 0 fetches the base there, unless it holds it.
+    pub keeper: Option<Keeper>,
+    /// Workers of the round.
+    pub size: u32,
+    /// Members on this host, by rank.
+    pub members: Vec<Member>,
+    /// The index of this host among the hosts of the round, in the order of ranks.
+    pub host_index: u32,
+    /// The number of hosts of the round.
+    pub host_count: u32,
+    /// Addresses of the leaders (lowest rank) of the neighbour hosts, by host index (see [`crate::topology`]).
+    pub peers: BTreeMap<u32, SocketAddr>,
+    /// The address at which rank 0 of this round may open the user's own rendezvous.
+    pub coordinator: SocketAddr,
+    /// A prefix for a store that outlives rounds: run id / driver epoch / round.
+    pub prefix: String,
+}
+
+/// A member of a round that begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Slot and start number.
+    pub process: Process,
+    /// Its rank in the round, its cross rank, and the sizes.
+    pub place: Place,
+}
+
+/// The process whose memory has the base of a round.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Keeper {
+    /// The host whose memory has the base.
+    pub host: HostId,
+    /// The process that made the commit. It may be dead.
+    pub process: Process,
+    /// The address at which the host's agent serves it.
+    pub address: SocketAddr,
+}
