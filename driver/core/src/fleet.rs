@@ -65,17 +65,14 @@ pub enum Life {
         /// The number of the round.
         round: Round,
     },
-    /// Its round is over and it is expected at `run()`.
-    Returning,
+    /// Its round is over, or a later round has started without it. It is on its way to `run()`, or it is there and has
+    /// answered a plan, which takes the place of a report that it waits.
+    Returning {
+        /// The number of the round that it comes from.
+        round: Round,
+    },
     /// Has been asked to stop.
     Stopping,
-}
-
-impl Life {
-    /// Whether the process trained in an earlier round than this one, and has not been heard of since.
-    pub fn is_of_earlier_than(self, round: Round) -> bool {
-        matches!(self, Self::Training { round: other } if other < round)
-    }
 }
 
 /// A live process of a slot.
@@ -157,7 +154,7 @@ pub struct Census {
     pub starting: usize,
     /// At `run()`, in no round.
     pub waiting: usize,
-    /// In a round.
+    /// In the round that trains, or that is being left.
     pub training: usize,
     /// Expected at `run()`.
     pub returning: usize,
@@ -181,7 +178,7 @@ impl Census {
             Life::Starting { .. } => &mut self.starting,
             Life::Waiting => &mut self.waiting,
             Life::Training { .. } => &mut self.training,
-            Life::Returning => &mut self.returning,
+            Life::Returning { .. } => &mut self.returning,
             Life::Stopping => &mut self.stopping,
         }
     }

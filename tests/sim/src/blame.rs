@@ -234,7 +234,7 @@ fn is_well(fleet: &Fleet, domain: &Domain) -> bool {
     let there = |life| {
         matches!(
             life,
-            Life::Waiting | Life::Returning | Life::Training { .. }
+            Life::Waiting | Life::Returning { .. } | Life::Training { .. }
         )
     };
     fleet.host(host).is_some_and(|state| {

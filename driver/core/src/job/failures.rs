@@ -1,7 +1,7 @@
 //! Failures of workers, slots and hosts: what they take out and what they end.
 
 use elasticrun_protocol::{
-    AgentCommand, HostId, Process,
+    AgentCommand, HostId, Process, Round,
     control::{Exit, StopReason},
 };
 
@@ -271,14 +271,16 @@ impl Job {
             Phase::Forming(forming) => &forming.members,
         };
         // The round that is being left may have members on more hosts than the planned one.
-        let mut returning: Vec<(HostId, Process)> = Vec::new();
+        let mut returning: Vec<(HostId, Process, Round)> = Vec::new();
         let mut hosts: Vec<HostId> = members.keys().cloned().collect();
         for (host, state) in self.fleet.hosts() {
-            let training = state.live().filter(|live| {
-                let finished = || self.registry.state(host, live.process) == Some(State::Finished);
-                matches!(live.life, Life::Training { .. }) && !finished()
+            let training = state.live().filter_map(|live| match live.life {
+                Life::Training { round } => Some((live.process, round)),
+                _ => None,
             });
-            returning.extend(training.map(|live| (host.clone(), live.process)));
+            let finished = |process| self.registry.state(host, process) == Some(State::Finished);
+            let leaves = training.filter(|(process, _)| !finished(*process));
+            returning.extend(leaves.map(|(process, round)| (host.clone(), process, round)));
             if state.has_memory {
                 hosts.push(host.clone());
             }
@@ -290,8 +292,9 @@ impl Job {
                 .host(host)
                 .is_some_and(|state| state.up().is_some())
         });
-        for (host, process) in returning {
-            self.fleet.set_life(&host, process, Life::Returning);
+        for (host, process, round) in returning {
+            self.fleet
+                .set_life(&host, process, Life::Returning { round });
         }
         for aborted in self.rounds.abort() {
             let (round, started) = (aborted.round, aborted.started);
@@ -311,7 +314,7 @@ impl Job {
             let outside = |life| {
                 matches!(
                     life,
-                    Life::Starting { .. } | Life::Waiting | Life::Returning
+                    Life::Starting { .. } | Life::Waiting | Life::Returning { .. }
                 )
             };
             stop.extend(

@@ -121,8 +121,6 @@ pub struct Job {
     launches: Launches,
     /// Failed processes whose exit is not known yet, with rank and round.
     unexplained: BTreeMap<(HostId, Process), Option<(Rank, Round)>>,
-    /// Workers of earlier rounds that had not been heard of when the last round started; at most so many.
-    left_behind: usize,
     /// Discovery has given a list.
     discovered: bool,
     /// The processes before the first round.
@@ -195,7 +193,6 @@ impl Job {
             starts: VecDeque::new(),
             launches: Launches::default(),
             unexplained: BTreeMap::new(),
-            left_behind: 0,
             discovered: false,
             startup: Startup::default(),
             sdk_seen: false,

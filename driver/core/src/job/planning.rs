@@ -140,7 +140,7 @@ impl Job {
             for live in state.live() {
                 let there = matches!(
                     live.life,
-                    Life::Waiting | Life::Returning | Life::Training { .. }
+                    Life::Waiting | Life::Returning { .. } | Life::Training { .. }
                 );
                 if there && self.capacity.is_usable(host, live.process.local_rank) {
                     let former = self.registry.rank(host, live.process).map(|(rank, _)| rank);
@@ -363,7 +363,8 @@ impl Job {
             started: true,
         }));
         for (host, process) in &training {
-            self.fleet.set_life(host, *process, Life::Returning);
+            self.fleet
+                .set_life(host, *process, Life::Returning { round });
         }
         self.suspicion.ended(self.now);
         training.dedup_by(|a, b| a.0 == b.0);

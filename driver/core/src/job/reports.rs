@@ -80,7 +80,7 @@ impl Job {
         if self.groups.leads() && planted(Mutant::GroupOldPort) {
             return;
         }
-        if let crate::fleet::Agent::Up(up) = &mut self.fleet.host_mut(host).agent {
+        if let Some(up) = self.fleet.up_mut(host) {
             up.free_port = port;
         }
     }
@@ -91,8 +91,7 @@ impl Job {
         };
         // A late repeat is of an earlier visit to `run()` (R3).
         let late = match live.life {
-            Life::Training { round } => worker.left != Some(round),
-            Life::Returning => worker.left != self.registry.round(),
+            Life::Training { round } | Life::Returning { round } => worker.left != Some(round),
             _ => false,
         };
         if late && !planted(Mutant::RepeatedWaiting) {
@@ -102,7 +101,7 @@ impl Job {
             // The worker was asked to stop before its report arrived.
             Life::Stopping => {}
             Life::Waiting => reject(out, host, Rejected::Repeated),
-            Life::Starting { .. } | Life::Returning | Life::Training { .. } => {
+            Life::Starting { .. } | Life::Returning { .. } | Life::Training { .. } => {
                 self.fleet
                     .set_data_port(host, worker.process, worker.data_port);
                 self.fleet.set_life(host, worker.process, Life::Waiting);
@@ -129,15 +128,8 @@ impl Job {
     /// Handles a member that has left its round at the common boundary without a plan that includes it. When all
     /// members have left, the round is over and the job waits for slots.
     fn member_left(&mut self) {
-        let Phase::Training(training) = &self.rounds.phase else {
-            return;
-        };
-        let (round, there) = (training.round, self.fleet.census().training);
-        let is_member = |live: Live| {
-            matches!(live.life, Life::Training { .. }) && !live.life.is_of_earlier_than(round)
-        };
-        let mut live = self.fleet.hosts().flat_map(|(_, state)| state.live());
-        if there == 0 || there <= self.left_behind && !live.any(is_member) {
+        let trains = matches!(self.rounds.phase, Phase::Training(_));
+        if trains && self.fleet.census().training == 0 {
             self.rounds.phase = Phase::Idle;
             self.capacity_dirty = true;
         }
@@ -207,7 +199,7 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
-        if matches!(live.life, Life::Returning | Life::Stopping)
+        if matches!(live.life, Life::Returning { .. } | Life::Stopping)
             && !unreachable.is_empty()
             && self.registry.round() == Some(round)
         {

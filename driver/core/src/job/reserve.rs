@@ -91,7 +91,7 @@ fn there(host: &Host) -> impl Iterator<Item = Live> + '_ {
     host.live().filter(|live| {
         matches!(
             live.life,
-            Life::Waiting | Life::Returning | Life::Training { .. }
+            Life::Waiting | Life::Returning { .. } | Life::Training { .. }
         )
     })
 }

@@ -52,18 +52,13 @@ impl Job {
 
     /// Stops processes whose slot is not usable. Members of a round that trains stay in it.
     pub(super) fn stop_unusable(&mut self, out: &mut Out) {
-        let trains = match &self.rounds.phase {
-            Phase::Training(training) => Some(training.round),
-            _ => None,
-        };
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {
             for live in state.live() {
                 let in_no_round = matches!(
                     live.life,
-                    Life::Starting { .. } | Life::Waiting | Life::Returning
-                ) || trains
-                    .is_some_and(|round| live.life.is_of_earlier_than(round));
+                    Life::Starting { .. } | Life::Waiting | Life::Returning { .. }
+                );
                 if in_no_round && !self.capacity.is_usable(host, live.process.local_rank) {
                     stop.push((host.clone(), live.process));
                 }

@@ -12,7 +12,7 @@ use super::{Job, Out, going_back::GoingBack};
 use crate::{
     Command, Decision, Time,
     assignment::{self, Candidate},
-    fleet::{Life, Live},
+    fleet::Life,
     mutant::{Mutant, planted},
     results::Outcome,
     rounds::{Cause, Forming, Phase},
@@ -121,29 +121,32 @@ impl Job {
         self.shortage = Default::default();
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
-        self.stop_left_behind(forming.round, out);
+        self.return_left_out(forming.round, out);
         self.capacity_dirty = true;
     }
 
-    /// Stops workers that trained in an earlier round, are not in this one, and have no usable slot. They have left by
-    /// now. One with a usable slot reports that it waits, or has answered a plan before; it is stopped when its slot is no
-    /// longer usable.
-    fn stop_left_behind(&mut self, round: Round, out: &mut Out) {
-        self.left_behind =
-            (self.fleet.census().training).saturating_sub(self.registry.alive() as usize);
-        if self.left_behind == 0 {
+    /// Workers that trained in the round before and are not in this one have left it by now. Those without a usable slot
+    /// are stopped. One with a usable slot reports that it waits, or has answered a plan before; it is stopped when its
+    /// slot is no longer usable.
+    fn return_left_out(&mut self, started: Round, out: &mut Out) {
+        if self.fleet.census().training == self.registry.alive() as usize {
             return;
         }
-        let mut stop = Vec::new();
+        let mut left_out = Vec::new();
         for (host, state) in self.fleet.hosts() {
-            let left = |live: &Live| {
-                live.life.is_of_earlier_than(round)
-                    && !self.capacity.is_usable(host, live.process.local_rank)
-            };
-            stop.extend(state.live().filter(left).map(|l| (host.clone(), l.process)));
+            left_out.extend(state.live().filter_map(|live| match live.life {
+                Life::Training { round } if round != started => {
+                    Some((host.clone(), live.process, round))
+                }
+                _ => None,
+            }));
         }
-        for (host, process) in stop {
-            self.stop_outsider(&host, process, out);
+        for (host, process, round) in left_out {
+            self.fleet
+                .set_life(&host, process, Life::Returning { round });
+            if !self.capacity.is_usable(&host, process.local_rank) {
+                self.stop_outsider(&host, process, out);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Rule 7: workers of hosts that go away train on while too few others can, whatever the round does when the notice comes.
 
-use elasticrun_core::{FailureDomain, Settings};
-use elasticrun_protocol::{AgentReport, Boundary};
+use elasticrun_core::{Decision, FailureDomain, Rejected, Settings, fleet::Life};
+use elasticrun_protocol::{AgentReport, Boundary, HostId, Round, control::Waiting};
 
 use crate::{
     draining::{failures, noticed},
@@ -141,4 +141,62 @@ fn others_take_over_when_they_are_there_and_not_before() {
     assert_eq!(harness.members(), [("c".to_owned(), 0)]);
     assert_eq!((harness.runs("a"), harness.runs("b")), (0, 0));
     assert_eq!(failures(&harness), 0);
+}
+
+/// A job that trains on b, c and d. The worker of a has answered a plan that was replaced, so it does not report that it
+/// waits. It has a slot in the reserve.
+fn leaves_out_a() -> Harness {
+    let mut harness = job(elastic(3, 3, 4), &["a", "b", "c"]);
+    harness.passive.extend(["a", "b"].map(HostId::new));
+    let hosts = ["a", "b", "c", "d"].map(|name| host(name, 1));
+    harness.list(&hosts);
+    counts(&mut harness, "a");
+    counts(&mut harness, "b");
+    harness.commit_on("a");
+    harness.comes_back("a");
+    noticed(&mut harness, "a", Some(120));
+    noticed(&mut harness, "b", Some(120));
+    comes_back(&mut harness, "b");
+    let members = ["b", "c", "d"].map(|name| (name.to_owned(), 0));
+    let others: Vec<_> = (harness.members().into_iter())
+        .filter(|member| !members.contains(member))
+        .collect();
+    assert_eq!((harness.started(), harness.size(), others), (2, 3, vec![]));
+    assert_eq!(harness.runs("a"), 1, "it is in the reserve");
+    harness
+}
+
+#[test]
+fn a_worker_that_a_round_left_out_returns_from_the_round_before() {
+    let mut harness = leaves_out_a();
+    let a = harness.current("a", 0);
+    let life = |harness: &Harness| {
+        let host = HostId::new("a");
+        let live = harness.job.fleet().current(&host, a);
+        live.expect("it lives").life
+    };
+    assert_eq!(life(&harness), Life::Returning { round: Round(1) });
+    let waits = |left| AgentReport::Waiting {
+        workers: vec![Waiting {
+            process: a,
+            left,
+            data_port: 1,
+        }],
+    };
+    harness.passive.extend(["b", "c", "d"].map(HostId::new));
+    harness.breaks_away("b");
+    harness.report("a", waits(Some(harness.round())));
+    assert_eq!(harness.rejected, [Rejected::Repeated], "R3");
+    harness.report("a", waits(Some(Round(1))));
+    assert_eq!(harness.rejected.len(), 1);
+    assert_eq!(life(&harness), Life::Waiting);
+}
+
+#[test]
+fn the_loss_of_a_worker_that_a_round_left_out_does_not_end_the_round() {
+    let mut harness = leaves_out_a();
+    harness.lose("a");
+    let aborted = |note: &Decision| matches!(note, Decision::RoundAborted { started: true, .. });
+    assert!(!harness.notes.iter().any(aborted), "{:?}", harness.notes);
+    assert_eq!(harness.started(), 2);
 }

@@ -186,7 +186,7 @@ fn interrupts(
     let comes = |life| {
         matches!(
             life,
-            Life::Waiting | Life::Returning | Life::Training { .. }
+            Life::Waiting | Life::Returning { .. } | Life::Training { .. }
         )
     };
     let enough = there(world, comes, |_| true) >= world.plan.settings.min_np as usize;

@@ -152,7 +152,7 @@ fn has_enough(world: &World) -> bool {
         let comes = |life| {
             matches!(
                 life,
-                Life::Waiting | Life::Returning | Life::Training { .. }
+                Life::Waiting | Life::Returning { .. } | Life::Training { .. }
             )
         };
         let stays = move |slot| world.reference.may_stay(now, id, slot);

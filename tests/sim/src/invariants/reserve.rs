@@ -15,7 +15,7 @@ pub(super) fn enough_stay(world: &World, host_counts: impl Fn(&HostId) -> bool) 
     let comes = |life| {
         matches!(
             life,
-            Life::Waiting | Life::Returning | Life::Training { .. }
+            Life::Waiting | Life::Returning { .. } | Life::Training { .. }
         )
     };
     change::there(world, comes, host_counts) >= world.plan.settings.min_np as usize
