@@ -33,7 +33,7 @@ class Server:
     """Answers requests with ``answer(request)`` on separate threads, from :meth:`unlock` until it is closed.
 
     Args:
-        host: address to listen at. Empty: all addresses of this machine.
+        host: address to listen at, of IPv4 or IPv6. Empty: all addresses of this machine.
         answer: gives the answer to a request. Equal requests may arrive more than once.
     """
 
@@ -80,7 +80,8 @@ def _listen(host: str) -> socket.socket:
     if not host and socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
             return socket.create_server(("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
-    return socket.create_server((host, 0), backlog=1024)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=1024)
 
 
 def request(

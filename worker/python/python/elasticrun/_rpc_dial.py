@@ -57,10 +57,19 @@ def dial(addresses: Iterable[str], port: int, key: bytes, timeout: float) -> Cha
 def _attempts(addresses: Iterable[str], port: int, key: bytes, failures: list[str]) -> Iterator[_Attempt]:
     for address in addresses:
         try:
-            for family, kind, protocol, _, target in socket.getaddrinfo(address, port, type=socket.SOCK_STREAM):
-                yield _Attempt(address, socket.socket(family, kind, protocol), target, key)
+            # Spark writes an IPv6 address in brackets.
+            found = socket.getaddrinfo(address.removeprefix("[").removesuffix("]"), port, type=socket.SOCK_STREAM)
         except OSError as error:
             failures.append(f"{address}: {error}")
+            continue
+        for family, kind, protocol, _, target in found:
+            # A name may have addresses of a family that this machine lacks, also as its first ones.
+            try:
+                stream = socket.socket(family, kind, protocol)
+            except OSError as error:
+                failures.append(f"{address} ({target[0]}): {error}")
+                continue
+            yield _Attempt(address, stream, target, key)
 
 
 class _Attempt:

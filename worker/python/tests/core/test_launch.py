@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import pickle
@@ -620,6 +621,59 @@ def test_a_server_of_all_addresses_has_those_of_ipv6():
     try:
         for address in ("127.0.0.1", "::1"):
             assert _authenticated_rpc.request([address], server.port, b"key", b"x") == b"answer"
+    finally:
+        server.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("address", ["::1", "[::1]"])
+def test_a_server_may_listen_at_an_address_of_ipv6(address):
+    """In brackets as in Spark's ``spark.driver.host``."""
+    server = _authenticated_rpc.Server("::1", lambda request: b"answer")
+    server.unlock(b"key")
+    try:
+        assert _authenticated_rpc.request([address], server.port, b"key", b"x") == b"answer"
+    finally:
+        server.close()
+
+
+def _resolve_to_ipv6_first(monkeypatch, port):
+    """Gives the name "caller" an address of IPv6, where nothing listens, then one of IPv4."""
+    resolve = socket.getaddrinfo
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+    ]
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda name, *a, **k: found if name == "caller" else resolve(name, *a, **k)
+    )
+
+
+def test_a_name_that_resolves_to_ipv6_first_is_reached_by_ipv4(monkeypatch):
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    server.unlock(b"key")
+    _resolve_to_ipv6_first(monkeypatch, server.port)
+    try:
+        assert _authenticated_rpc.request(["caller"], server.port, b"key", b"x") == b"answer"
+    finally:
+        server.close()
+
+
+def test_a_machine_without_ipv6_reaches_a_name_that_resolves_to_it_first(monkeypatch):
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    server.unlock(b"key")
+    _resolve_to_ipv6_first(monkeypatch, server.port)
+
+    real = socket.socket
+
+    def of_ipv4(family, *arguments, **named):
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return real(family, *arguments, **named)
+
+    monkeypatch.setattr(socket, "socket", of_ipv4)
+    try:
+        assert _authenticated_rpc.request(["caller"], server.port, b"key", b"x") == b"answer"
     finally:
         server.close()
 
