@@ -68,7 +68,11 @@ fn ssh_others_reach_a_host_at_the_interface_that_its_agent_was_given() {
     let mut job = net
         .job("-np 1 --launcher agent --listen 10.77.0.1:7070")
         .flag(["--join-token-file", &token])
-        .command(["sh", "-c", "echo rank 0 is at $MASTER_ADDR"])
+        .command([
+            "sh",
+            "-c",
+            "echo rank 0 is at $MASTER_ADDR by $GLOO_SOCKET_IFNAME",
+        ])
         .start();
     job.wait_said("hosts join by");
     let program = binaries::elasticrun().display().to_string();
@@ -77,7 +81,7 @@ fn ssh_others_reach_a_host_at_the_interface_that_its_agent_was_given() {
     let mut agent = net.host(0).start(&[&agent[..], &join].concat());
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
-    let at = "rank 0 is at 10.78.0.11";
+    let at = "rank 0 is at 10.78.0.11 by data0";
     assert!(ended.stdout.contains(at), "{}", ended.stdout);
     assert!(agent.wait().unwrap().success());
     net.assert_empty();

@@ -27,6 +27,7 @@ use crate::{
     deferred_free::DeferredFree,
     error::PeerError,
     inbox::InboxMessage,
+    interfaces::Interface,
     link::DriverLink,
     memory::Memories,
     orphans,
@@ -51,6 +52,8 @@ pub(crate) struct Agent {
     /// The address at which data plane, commits and coordinator listen: the one that other hosts reach, or all
     /// addresses of this host.
     pub(crate) listen: IpAddr,
+    /// The interface that the user has chosen for data between workers.
+    pub(crate) interface: Option<Interface>,
     pub(crate) ports: Ports,
     pub(crate) dir: RunDir,
     /// None once the driver is lost.

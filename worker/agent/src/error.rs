@@ -69,11 +69,13 @@ pub enum Error {
     },
     /// The interface does not exist, or has no address of the driver's family.
     #[error(
-        "network interface {name} of this host has no address of the driver's family; see `ip address`"
+        "network interface {name} of this host has no address of the driver's family; expected {usable}"
     )]
     Interface {
-        /// The name of the interface.
+        /// The names that the user gave.
         name: String,
+        /// The interfaces of this host that have an address.
+        usable: String,
     },
     /// The name of the machine cannot be used as a host id.
     #[error("this machine has no name; give the host one by --host")]

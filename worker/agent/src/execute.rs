@@ -187,6 +187,7 @@ impl Agent {
         let ctx = SpawnContext {
             host: &self.host,
             setup: &self.setup,
+            interface: self.interface.as_ref(),
             socket: &self.dir.socket(),
             error_file: &self.dir.error_file(process),
         };

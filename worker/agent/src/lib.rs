@@ -58,6 +58,7 @@ mod store;
 mod wire;
 
 pub use error::Error;
+pub use interfaces::LocalInterfaces;
 pub use launch::Launch;
 pub use open_files::{raise_open_files, restore_open_files};
 pub use options::AgentOptions;

@@ -26,7 +26,7 @@ use crate::{
     connect::{self, reach},
     deferred_free::DeferredFree,
     execute::data_secret,
-    interfaces,
+    interfaces::{Interface, LocalInterfaces},
     link::DriverLink,
     local,
     memory::{KeptCommits, Memories},
@@ -151,6 +151,7 @@ async fn serve(
         dir,
         driver,
         listen,
+        interface,
         mut tasks,
     } = joined;
     if !dir.is_fresh() {
@@ -190,6 +191,7 @@ async fn serve(
         setup,
         secret: options.secret.clone(),
         listen,
+        interface,
         ports,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
@@ -246,6 +248,7 @@ struct JoinedRun {
     dir: RunDir,
     driver: std::net::SocketAddr,
     listen: IpAddr,
+    interface: Option<Interface>,
     tasks: JoinSet<()>,
 }
 
@@ -269,7 +272,8 @@ async fn join(
         };
         let reached = reach(options, deadline).await?;
         let driver = reached.driver;
-        let address = reachable_at(options, reached.local)?;
+        let interface = chosen_interface(options, reached.local)?;
+        let address = reachable_at(options, interface.as_ref(), reached.local);
         let listen = listen_at(options, address).await;
         let mut tasks = JoinSet::new();
         // Workers fetch commits at this port, and have no other secret.
@@ -325,6 +329,7 @@ async fn join(
             dir,
             driver,
             listen,
+            interface,
             tasks,
         });
     }
@@ -338,13 +343,19 @@ fn coordinator_port(ports: &mut Ports) -> u16 {
     })
 }
 
-/// The address at which other hosts reach this one: as configured, else that of the route to the driver.
-fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
-    match options.listen {
-        Some(address) => Ok(address),
-        None if options.network_interfaces.is_empty() => Ok(control),
-        None => interfaces::address(&options.network_interfaces, control),
+/// The interface that the user has chosen, unless an address is given.
+fn chosen_interface(options: &AgentOptions, control: IpAddr) -> Result<Option<Interface>, Error> {
+    if options.listen.is_some() || options.network_interfaces.is_empty() {
+        return Ok(None);
     }
+    let here = LocalInterfaces::list().map_err(Error::system("list the network interfaces"))?;
+    here.find(&options.network_interfaces, control).map(Some)
+}
+
+/// The address at which other hosts reach this one: as configured, else that of the route to the driver.
+fn reachable_at(options: &AgentOptions, interface: Option<&Interface>, control: IpAddr) -> IpAddr {
+    let chosen = interface.map(|interface| interface.address);
+    options.listen.or(chosen).unwrap_or(control)
 }
 
 /// The address to listen at for other hosts. An agent that reaches the driver by loopback is on the driver's machine. It

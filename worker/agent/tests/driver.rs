@@ -5,6 +5,7 @@
 mod common;
 
 use std::{
+    collections::BTreeMap,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
@@ -103,6 +104,19 @@ async fn an_interface_gives_the_address_for_others() {
     let (_, stderr) = agent.end().await;
     let last = stderr.lines().last().unwrap();
     assert!(last.contains("network interface no-such0"), "{last}");
+}
+
+#[tokio::test]
+async fn workers_learn_the_interface_that_the_user_has_chosen() {
+    let script = "echo \"nccl=$NCCL_SOCKET_IFNAME gloo=$GLOO_SOCKET_IFNAME.\"";
+    let mut driver = Driver::new(shell(script)).await;
+    driver.setup.env = BTreeMap::from([("GLOO_SOCKET_IFNAME".into(), "mine".into())]);
+    let mut launch = driver.launch();
+    launch.network_interfaces = vec!["no-such0".into(), "lo".into()];
+    let _agent = Agent::start(&launch, &[]);
+    let (mut control, mut lines) = driver.welcome().await;
+    control.spawn(0, 1).await;
+    lines.until("nccl=lo gloo=mine.").await;
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ use elasticrun_protocol::{
     control::{Setup, Spawn},
 };
 
+use crate::interfaces::Interface;
+
 /// The variable with the path of the agent's socket. It marks the processes that the agent has started.
 pub(crate) const AGENT_SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 
@@ -15,6 +17,8 @@ pub(crate) const AGENT_SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 pub(crate) struct SpawnContext<'a> {
     pub(crate) host: &'a HostId,
     pub(crate) setup: &'a Setup,
+    /// The interface that the user has chosen for data between workers.
+    pub(crate) interface: Option<&'a Interface>,
     pub(crate) socket: &'a Path,
     /// The file to which a torch worker writes its error.
     pub(crate) error_file: &'a Path,
@@ -29,6 +33,7 @@ pub(crate) fn variables(
     let SpawnContext {
         host,
         setup,
+        interface,
         socket,
         error_file,
     } = ctx;
@@ -49,6 +54,15 @@ pub(crate) fn variables(
     default("PYTHONUNBUFFERED", "1");
     default("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     default("TORCHELASTIC_MAX_RESTARTS", "0");
+    if let Some(Interface {
+        name, is_prefix, ..
+    }) = interface
+    {
+        // For NCCL a name is a prefix, unless it follows `=`.
+        let exact = if *is_prefix { "=" } else { "" };
+        default("NCCL_SOCKET_IFNAME", &format!("{exact}{name}"));
+        default("GLOO_SOCKET_IFNAME", name);
+    }
 
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("ELASTICRUN_RUN_ID", setup.run_id.clone());
@@ -102,6 +116,15 @@ mod tests {
         env: &[(&str, &str)],
         agent_env: &[&str],
     ) -> BTreeMap<String, String> {
+        variables_with_interface(local_size, env, agent_env, None)
+    }
+
+    fn variables_with_interface(
+        local_size: u32,
+        env: &[(&str, &str)],
+        agent_env: &[&str],
+        interface: Option<&Interface>,
+    ) -> BTreeMap<String, String> {
         let setup = Setup {
             run_id: "r".into(),
             command: vec!["true".into()],
@@ -141,6 +164,7 @@ mod tests {
         let ctx = SpawnContext {
             host: &HostId::new("node2"),
             setup: &setup,
+            interface,
             socket: Path::new("/run/s"),
             error_file: Path::new("/run/e"),
         };
@@ -188,6 +212,27 @@ mod tests {
         assert_eq!(variables_of_worker(1, &[], &[])[NAME], "1");
         assert!(!variables_of_worker(1, &[], &[NAME]).contains_key(NAME));
         assert_eq!(variables_of_worker(1, &[(NAME, "")], &[])[NAME], "");
+    }
+
+    #[test]
+    fn libraries_use_the_interface_that_the_user_has_chosen() {
+        const NCCL: &str = "NCCL_SOCKET_IFNAME";
+        const GLOO: &str = "GLOO_SOCKET_IFNAME";
+        let mut interface = Interface {
+            name: "eth1".to_owned(),
+            address: "10.1.0.1".parse().unwrap(),
+            is_prefix: false,
+        };
+        let all = variables_with_interface(1, &[], &[], Some(&interface));
+        assert_eq!((&*all[NCCL], &*all[GLOO]), ("eth1", "eth1"));
+        interface.is_prefix = true;
+        let all = variables_with_interface(1, &[], &[], Some(&interface));
+        assert_eq!((&*all[NCCL], &*all[GLOO]), ("=eth1", "eth1"));
+        // The variables of the user win, in the environment of the job and in that of the agent.
+        let all = variables_with_interface(1, &[(NCCL, "ib")], &[GLOO], Some(&interface));
+        assert_eq!((&*all[NCCL], all.get(GLOO)), ("ib", None));
+        let all = variables_of_worker(1, &[], &[]);
+        assert_eq!((all.get(NCCL), all.get(GLOO)), (None, None));
     }
 
     #[test]

@@ -425,6 +425,8 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn start(launch: &Launch, env: &[(&str, &str)]) -> Self {
         let mut child = Command::new(example("agent"))
+            .env_remove("NCCL_SOCKET_IFNAME")
+            .env_remove("GLOO_SOCKET_IFNAME")
             .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
