@@ -14,20 +14,39 @@ use std::{
 use elasticrun_core::Command;
 use elasticrun_protocol::{AgentCommand, HostId};
 
-/// Addresses of the connected agents.
+/// Addresses of the admitted agents.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
+    /// Connections that the job has not admitted yet, by instance. They do not count: one may have the name of another host.
+    pending: BTreeMap<u64, IpAddr>,
     by_host: BTreeMap<HostId, IpAddr>,
     /// How many addresses are loopback addresses.
     loopback: usize,
 }
 
 impl Addresses {
-    /// Adds an agent. Other hosts reach its host at `address`.
-    pub(crate) fn connected(&mut self, host: HostId, address: IpAddr) {
-        self.loopback += usize::from(address.is_loopback());
-        let replaced = self.by_host.insert(host, address);
-        self.uncount(replaced);
+    /// Adds a connection. Other hosts reach its host at `address`, which counts from the batch that admits the agent.
+    pub(crate) fn connected(&mut self, instance: u64, address: IpAddr) {
+        self.pending.insert(instance, address);
+    }
+
+    /// Applies the decisions of a batch on connections.
+    fn decide(&mut self, commands: &[Command]) {
+        for command in commands {
+            match command {
+                Command::Admit { host, instance } => {
+                    if let Some(address) = self.pending.remove(instance) {
+                        self.loopback += usize::from(address.is_loopback());
+                        let replaced = self.by_host.insert(host.clone(), address);
+                        self.uncount(replaced);
+                    }
+                }
+                Command::Refuse { instance, .. } | Command::RefuseName { instance, .. } => {
+                    self.pending.remove(instance);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Removes the agent of a host.
@@ -46,12 +65,13 @@ impl Addresses {
     }
 
     /// Rewrites commands. `local_toward` returns the address of this machine on the route to another one. All commands that
-    /// start one round, or one group, must be in one batch.
+    /// start one round, or one group, must be in one batch. Agents that the batch admits count, those that it refuses do not.
     pub(crate) fn rewrite(
-        &self,
+        &mut self,
         commands: &mut [Command],
         local_toward: impl Fn(IpAddr) -> Option<IpAddr>,
     ) {
+        self.decide(commands);
         if !self.is_mixed() {
             return;
         }
@@ -141,10 +161,17 @@ mod tests {
 
     fn addresses() -> Addresses {
         let mut addresses = Addresses::default();
-        for (host, address) in [("here", "127.0.0.1"), ("b", "10.1.0.2"), ("c", "10.2.0.3")] {
-            addresses.connected(HostId::new(host), address.parse().unwrap());
+        let hosts = [("here", "127.0.0.1"), ("b", "10.1.0.2"), ("c", "10.2.0.3")];
+        for (instance, (host, address)) in (1..).zip(hosts) {
+            addresses.connected(instance, address.parse().unwrap());
+            addresses.decide(&[admit(host, instance)]);
         }
         addresses
+    }
+
+    fn admit(host: &str, instance: u64) -> Command {
+        let host = HostId::new(host);
+        Command::Admit { host, instance }
     }
 
     /// One address of this machine in each network.
@@ -267,7 +294,8 @@ mod tests {
             start("there", &["127.0.0.1:6"], "127.0.0.1:9"),
         ];
         let mut addresses = addresses();
-        addresses.connected(HostId::new("there"), "127.0.0.1".parse().unwrap());
+        addresses.connected(4, "127.0.0.1".parse().unwrap());
+        addresses.decide(&[admit("there", 4)]);
         let mut commands = before.clone();
         addresses.rewrite(&mut commands, local_toward);
         assert_eq!(commands, before);
@@ -279,5 +307,51 @@ mod tests {
         let before = commands.clone();
         addresses.rewrite(&mut commands, local_toward);
         assert_eq!(commands, before);
+    }
+
+    #[test]
+    fn the_address_of_a_refused_agent_never_counts() {
+        let host = HostId::new("b");
+        let by = "10.1.0.2".parse().unwrap();
+        let refusals = [
+            Command::Refuse {
+                host: host.clone(),
+                instance: 9,
+            },
+            Command::RefuseName {
+                host,
+                instance: 9,
+                by,
+            },
+        ];
+        for refusal in refusals {
+            let mut addresses = addresses();
+            // An agent of this machine has the name of a host on another one.
+            addresses.connected(9, "127.0.0.1".parse().unwrap());
+            let start_b = start("b", &["127.0.0.1:5"], "127.0.0.1:9");
+            let rewritten = ["10.1.0.1:5 | 10.1.0.1:70 | 10.1.0.1:9"];
+            // Before the decision, in its batch, and after it.
+            let mut commands = [start_b.clone()];
+            addresses.rewrite(&mut commands, local_toward);
+            assert_eq!(addresses_in(&commands), rewritten);
+            let mut commands = [start_b.clone(), refusal];
+            addresses.rewrite(&mut commands, local_toward);
+            assert_eq!(addresses_in(&commands[..1]), rewritten);
+            let mut commands = [start_b];
+            addresses.rewrite(&mut commands, local_toward);
+            assert_eq!(addresses_in(&commands), rewritten);
+            assert!(addresses.pending.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_address_of_an_admitted_agent_counts_in_the_batch_of_its_admission() {
+        let mut addresses = addresses();
+        addresses.connected(9, "10.3.0.4".parse().unwrap());
+        let start_d = start("d", &["127.0.0.1:5"], "127.0.0.1:9");
+        let mut commands = [start_d, admit("d", 9)];
+        addresses.rewrite(&mut commands, local_toward);
+        let rewritten = ["10.3.0.1:5 | 10.3.0.1:70 | 10.3.0.1:9"];
+        assert_eq!(addresses_in(&commands[..1]), rewritten);
     }
 }

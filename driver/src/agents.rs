@@ -1,6 +1,6 @@
 //! The connections of agents, and commands to them. The job decides which connection is that of its host's agent.
 
-use std::{collections::BTreeMap, mem, net::IpAddr};
+use std::{collections::BTreeMap, mem};
 
 use elasticrun_core::{AgentConnected, Command};
 use elasticrun_protocol::{AgentCommand, DriverEpoch, HostId, ToAgent, control::Setup, frame};
@@ -16,7 +16,7 @@ pub(crate) struct Agents {
     admitted: BTreeMap<HostId, Agent>,
     /// Hosts with queued orders, in the order of their first one.
     unsent: Vec<HostId>,
-    /// Addresses of all connected hosts.
+    /// Addresses of all admitted agents.
     addresses: Addresses,
     store: store::Handle,
 }
@@ -24,7 +24,6 @@ pub(crate) struct Agents {
 #[derive(Debug)]
 struct Agent {
     instance: u64,
-    address: IpAddr,
     writer: Writer,
     /// Queued commands, as frames.
     frames: Vec<u8>,
@@ -50,12 +49,10 @@ impl Agents {
 
     /// Adds the connection of an agent, before the job decides on it.
     pub(crate) fn connected(&mut self, agent: &AgentConnected, writer: Writer) {
-        let (instance, address) = (agent.instance, agent.address);
-        // Commands that follow its admission need the address.
-        self.addresses.connected(agent.host.clone(), address);
+        let instance = agent.instance;
+        self.addresses.connected(instance, agent.address);
         let pending = Agent {
             instance,
-            address,
             writer,
             frames: Vec::new(),
         };
@@ -68,7 +65,6 @@ impl Agents {
             return;
         };
         self.store.agent_connected(&host, instance);
-        self.addresses.connected(host.clone(), agent.address);
         let setup = Setup {
             instance,
             ..setup.clone()
@@ -81,7 +77,7 @@ impl Agents {
     }
 
     /// Refuses a pending connection with this command: after `Kill` its agent kills its workers and ends.
-    pub(crate) fn refuse(&mut self, host: &HostId, instance: u64, command: AgentCommand) {
+    pub(crate) fn refuse(&mut self, instance: u64, command: AgentCommand) {
         let Some(agent) = self.pending.remove(&instance) else {
             return;
         };
@@ -90,10 +86,6 @@ impl Agents {
             command,
         });
         agent.writer.close();
-        match self.admitted.get(host) {
-            Some(other) => self.addresses.connected(host.clone(), other.address),
-            None => self.addresses.disconnected(host),
-        }
     }
 
     /// Closes the connection of a host's agent, unless it is a newer one.
@@ -111,7 +103,7 @@ impl Agents {
     }
 
     /// Replaces loopback addresses in orders to agents on other machines.
-    pub(crate) fn rewrite_addresses(&self, commands: &mut [Command]) {
+    pub(crate) fn rewrite_addresses(&mut self, commands: &mut [Command]) {
         self.addresses
             .rewrite(commands, launch::local_address_toward);
     }

@@ -254,12 +254,11 @@ impl Driver {
                 Command::Admit { host, instance } => {
                     self.agents.admit(host, instance, &self.setup);
                 }
-                Command::Refuse { host, instance } => {
-                    self.agents.refuse(&host, instance, AgentCommand::Kill);
+                Command::Refuse { instance, .. } => {
+                    self.agents.refuse(instance, AgentCommand::Kill);
                 }
-                Command::RefuseName { host, instance, by } => {
-                    self.agents
-                        .refuse(&host, instance, AgentCommand::NameTaken { by });
+                Command::RefuseName { instance, by, .. } => {
+                    self.agents.refuse(instance, AgentCommand::NameTaken { by });
                 }
                 Command::Disconnect { host, instance } => self.agents.disconnect(&host, instance),
                 Command::EndLaunch {
