@@ -7,7 +7,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
 use super::{Invocation, command::base, refusal};
-use crate::config::{Error, Interfaces, Setting, SlotsPerHost, Timeout};
+use crate::config::{Error, Interfaces, Origin, Setting, SlotsPerHost, Timeout, check_interfaces};
 
 /// How an agent starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,6 +137,10 @@ impl Options {
             })?,
             None => Interfaces::default(),
         };
+        check_interfaces(
+            &Origin::Flag("--network-interface".to_owned()),
+            &network_interfaces,
+        )?;
         let signal_notice = self.signal_notice.map(|word| {
             Timeout::read(std::slice::from_ref(&word))
                 .map_err(|allowed| usage(format!("--signal-notice {word}: expected {allowed}")))

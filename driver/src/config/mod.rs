@@ -51,7 +51,7 @@ pub use kinds::{
 pub use layer::{Origin, flag, variable};
 pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};
-pub use network::{Interfaces, SshOption};
+pub use network::{Interfaces, SshOption, check_interfaces};
 pub use settings::{
     Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
 };

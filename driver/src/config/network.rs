@@ -1,8 +1,13 @@
 //! Settings of the network: interfaces, and options for ssh.
 
+use elasticrun_agent::LocalInterfaces;
 use toml::Value;
 
-use super::value::{Setting, Shape};
+use super::{
+    error::Error,
+    layer::Origin,
+    value::{Setting, Shape},
+};
 
 /// Names of network interfaces, in order of preference. Commas separate several names in one word.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -30,6 +35,24 @@ impl Setting for Interfaces {
 
     fn show(&self) -> Option<Value> {
         self.0.show()
+    }
+}
+
+/// Checks that this machine has one of the interfaces that `--network-interface` names, with an address. If the system does
+/// not list them, the agent finds out.
+///
+/// # Errors
+/// [`Error::Value`] with the interfaces that this machine has.
+pub fn check_interfaces(origin: &Origin, given: &Interfaces) -> Result<(), Error> {
+    match LocalInterfaces::list() {
+        Ok(here) if !given.0.is_empty() && !here.has_any(&given.0) => Err(Error::Value {
+            written: origin.written("network-interface", &[given.0.join(",")]),
+            allowed: format!(
+                "an interface of this machine with an address: {}",
+                here.usable()
+            ),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -11,6 +11,8 @@ use super::{
     host_sources,
     kinds::{BlacklistPolicy, Launcher, LogLevel, RestartMode},
     layer::Origin,
+    locality::launcher_of,
+    network::check_interfaces,
     paths,
     settings::{
         Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
@@ -41,6 +43,11 @@ impl Settings {
             .iter()
             .any(|source| !matches!(source, Source::Fixed(_)));
         let workers = counts::workers(config, fixed.as_deref(), discovers)?;
+        let launch = launch(config)?;
+        if serves_a_host(&launch, &sources) {
+            let interfaces = &config.network_interface;
+            check_interfaces(&interfaces.origin, &interfaces.value)?;
+        }
         Ok(Self {
             command,
             mode: mode(config, discovers),
@@ -52,7 +59,7 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config, discovers)?,
-            launch: launch(config)?,
+            launch,
             output: output(config)?,
         })
     }
@@ -264,6 +271,18 @@ fn launcher(config: &Config) -> Option<Launcher> {
         .launcher
         .value
         .or(embedded.then_some(Launcher::Agent))
+}
+
+/// Whether this machine is a host of the job from its start. Hosts that a source discovers are not known yet.
+fn serves_a_host(launch: &Launch, sources: &[Source]) -> bool {
+    let is_local = |host| launcher_of(launch.launcher, host) == Launcher::Local;
+    launch.embedder_fd.is_none()
+        && launch.spark.is_none()
+        && (sources.is_empty()
+            || sources.iter().any(|source| match source {
+                Source::Fixed(hosts) => hosts.iter().any(is_local),
+                _ => false,
+            }))
 }
 
 fn launch(config: &Config) -> Result<Launch, Error> {

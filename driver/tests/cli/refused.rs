@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs};
 
-use elasticrun::config::{KEYS, Shape, variable};
+use elasticrun::config::{Error, KEYS, Shape, variable};
 
 use super::{elasticrun, refusal, with};
 
@@ -275,6 +275,47 @@ fn a_named_pipe_is_no_file_of_settings() {
             refusal(&["-np", "2", flag, path, "x"]).to_string(),
             format!("{flag} {path}: is a named pipe, expected a file")
         );
+    }
+}
+
+#[test]
+fn an_interface_that_this_machine_lacks_is_refused_before_the_start() {
+    let is_refused = |error: &Error, written: &str| {
+        let text = error.to_string();
+        let start = format!("{written}: expected an interface of this machine with an address: ");
+        let listed = text
+            .strip_prefix(&start)
+            .map(|rest| rest.replace(" or ", ", "));
+        let listed = listed.unwrap_or_else(|| panic!("{text}"));
+        assert!(listed.split(", ").any(|name| name == "lo"), "{text}");
+        assert_eq!(error.code(), "E202");
+    };
+    for (flag, line) in [
+        ("--network-interface", "-np 1 FLAG eth8x,eth9x x"),
+        (
+            "--network-interfaces",
+            "-H localhost:1,192.0.2.1:1 FLAG eth8x,eth9x x",
+        ),
+        (
+            "--network-interface",
+            "agent --join a:7070 --join-token-file t FLAG eth8x,eth9x",
+        ),
+    ] {
+        let line = line.replace("FLAG", flag);
+        let words: Vec<_> = line.split(' ').collect();
+        is_refused(&refusal(&words), &format!("{flag} eth8x,eth9x"));
+    }
+    let variable = [("ELASTICRUN_NETWORK_INTERFACE", "no-such0")];
+    let error = with(&["-np", "1", "x"], &variable).unwrap_err();
+    is_refused(&error, "ELASTICRUN_NETWORK_INTERFACE=no-such0");
+    // One that is there suffices, and other hosts have others.
+    for line in [
+        "-np 1 --network-interface no-such0,lo x",
+        "-H 192.0.2.1:1 --network-interface no-such0 x",
+        "-np 1 --host-discovery-script /bin/true --network-interface no-such0 x",
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        assert!(with(&words, &[]).is_ok(), "{line}");
     }
 }
 

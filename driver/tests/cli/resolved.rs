@@ -453,7 +453,7 @@ fn agents_are_launched_or_join() {
         "--host",
         "a",
         "--network-interface",
-        "eth1,eth0",
+        "eth1,lo",
     ];
     assert_eq!(
         agent(&join),
@@ -466,7 +466,7 @@ fn agents_are_launched_or_join() {
             signal_notice: None,
             slots: SlotsPerHost::Fixed(2),
             host: Some("a".into()),
-            network_interfaces: Interfaces(vec!["eth1".into(), "eth0".into()]),
+            network_interfaces: Interfaces(vec!["eth1".into(), "lo".into()]),
         })
     );
     let launch = job(&[
