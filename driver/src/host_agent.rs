@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     time::Duration,
 };
 
@@ -11,9 +11,8 @@ use elasticrun_protocol::auth::Secret;
 
 use crate::{
     cli::{AgentStart, JoinRequest},
-    config::SlotsPerHost,
-    exit,
-    logging::BestEffortStderr,
+    config::{LogFormat, LogLevel, Setting as _, SlotsPerHost},
+    exit, logging,
 };
 
 /// Runs the agent until its end and returns the exit code.
@@ -22,13 +21,27 @@ pub fn run(mode: AgentStart) -> u8 {
     if let Err(error) = nix::sys::prctl::set_name(c"elasticrun") {
         tracing::debug!(%error, "cannot set the name of the process");
     }
+    let (mut level, mut format) = (LogLevel::Warn, LogFormat::Text);
     let options = match mode {
-        AgentStart::Launched => Launch::read(&mut io::stdin().lock())
-            .map(AgentOptions::launched)
-            .map_err(|error| error.to_string()),
-        AgentStart::Join(request) => joining(&request),
+        AgentStart::Launched => {
+            let launch = Launch::read(&mut io::stdin().lock()).map_err(|error| error.to_string());
+            // The driver reads the records, and its log has them.
+            if let Some(asked) = launch
+                .as_ref()
+                .ok()
+                .and_then(|launch| launch.log_level.as_deref())
+            {
+                format = LogFormat::Json;
+                level = LogLevel::read(&[asked.to_owned()]).unwrap_or(level);
+            }
+            launch.map(AgentOptions::launched)
+        }
+        AgentStart::Join(request) => {
+            (level, format) = (request.log_level, request.log_format);
+            joining(&request)
+        }
     };
-    log();
+    logging::start_agent(level, format);
     match options.and_then(serve) {
         Ok(_) => exit::SUCCESS,
         Err(why) => {
@@ -36,17 +49,6 @@ pub fn run(mode: AgentStart) -> u8 {
             exit::USAGE
         }
     }
-}
-
-/// Logs warnings of the agent to stderr.
-pub(crate) fn log() {
-    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-    let _ = log
-        .with_writer(|| BestEffortStderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .try_init();
 }
 
 /// Runs an agent with these options until its end.

@@ -6,11 +6,14 @@ use elasticrun_agent::Ended;
 use elasticrun_spark_bridge::{Lifeline, Settings};
 use tokio_util::sync::CancellationToken;
 
-use crate::{exit, host_agent};
+use crate::{
+    config::{LogFormat, LogLevel},
+    exit, host_agent, logging,
+};
 
 /// Runs the task service until its end and returns the exit code.
 pub fn run() -> u8 {
-    host_agent::log();
+    logging::start_agent(LogLevel::Warn, LogFormat::Text);
     match serve() {
         Ok(Ended::ShutDown) => exit::SUCCESS,
         Ok(Ended::Stopped) => exit::stopped_by(libc::SIGTERM),

@@ -7,7 +7,10 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
 use super::{Invocation, command::base, refusal};
-use crate::config::{Error, Interfaces, Origin, Setting, SlotsPerHost, Timeout, check_interfaces};
+use crate::config::{
+    Error, Interfaces, LogFormat, LogLevel, Origin, Setting, SlotsPerHost, Timeout,
+    check_interfaces,
+};
 
 /// How an agent starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +36,10 @@ pub struct JoinRequest {
     pub network_interfaces: Interfaces,
     /// How long this host stays after SIGUSR1. `None`: as the driver says.
     pub signal_notice: Option<Duration>,
+    /// What the agent logs.
+    pub log_level: LogLevel,
+    /// How it writes its log.
+    pub log_format: LogFormat,
 }
 
 /// A name or an address, and a port.
@@ -87,6 +94,12 @@ struct Options {
     /// Time that this host stays after SIGUSR1 [default: as the driver says]
     #[arg(long, value_name = "TIME")]
     signal_notice: Option<String>,
+    /// error, warn, info, debug or trace [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
 }
 
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
@@ -125,18 +138,13 @@ impl Options {
                     .to_owned(),
             )
         })?;
-        let slots = match self.slots {
-            Some(word) => SlotsPerHost::read(std::slice::from_ref(&word))
-                .map_err(|allowed| usage(format!("--slots {word}: expected {allowed}")))?,
-            None => SlotsPerHost::Auto,
-        };
+        let slots = one("--slots", self.slots, SlotsPerHost::Auto)?;
         let host = self.host.map(host_id).transpose()?;
-        let network_interfaces = match self.network_interface {
-            Some(word) => Interfaces::read(std::slice::from_ref(&word)).map_err(|allowed| {
-                usage(format!("--network-interface {word}: expected {allowed}"))
-            })?,
-            None => Interfaces::default(),
-        };
+        let network_interfaces = one(
+            "--network-interface",
+            self.network_interface,
+            Interfaces::default(),
+        )?;
         check_interfaces(
             &Origin::Flag("--network-interface".to_owned()),
             &network_interfaces,
@@ -153,6 +161,8 @@ impl Options {
             host,
             network_interfaces,
             signal_notice,
+            log_level: one("--log-level", self.log_level, LogLevel::Warn)?,
+            log_format: one("--log-format", self.log_format, LogFormat::Text)?,
         }))
     }
 
@@ -163,6 +173,8 @@ impl Options {
             (self.host.is_some(), "--host"),
             (self.network_interface.is_some(), "--network-interface"),
             (self.signal_notice.is_some(), "--signal-notice"),
+            (self.log_level.is_some(), "--log-level"),
+            (self.log_format.is_some(), "--log-format"),
         ];
         match without_join.iter().find(|(given, _)| *given) {
             Some((_, flag)) => Err(usage(format!(
@@ -171,6 +183,15 @@ impl Options {
             None => Ok(AgentStart::Launched),
         }
     }
+}
+
+/// The value of a flag, or `default` without it.
+fn one<T: Setting>(flag: &str, word: Option<String>, default: T) -> Result<T, Error> {
+    let Some(word) = word else {
+        return Ok(default);
+    };
+    T::read(std::slice::from_ref(&word))
+        .map_err(|allowed| usage(format!("{flag} {word}: expected {allowed}")))
 }
 
 fn host_id(name: String) -> Result<HostId, Error> {

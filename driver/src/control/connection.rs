@@ -107,7 +107,7 @@ async fn control(
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
     let host = register.host.clone();
-    let span = error_span!("host", name = %host);
+    let span = error_span!("host", id = %host);
     let (reader, writer) = stream.into_split();
     let (sender, receiver) = mpsc::channel(ORDERS);
     let close = CancellationToken::new();

@@ -4,6 +4,7 @@
 //! The settings of the agent, including the job's secret, go to its standard input as one line. They are in no argument and
 //! in no remote command line.
 
+mod agent_log;
 mod local;
 mod processes;
 mod program;
@@ -20,9 +21,9 @@ use elasticrun_plugin_sdk::{Host, hosts::HostSpec};
 use elasticrun_protocol::{HostId, auth::Secret};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::task::TaskTracker;
-use tracing::{Instrument as _, error_span};
+use tracing::Instrument as _;
 
-pub(crate) use self::reach::local_address_toward;
+pub(crate) use self::{agent_log::AgentLog, reach::local_address_toward};
 use self::{
     program::Program,
     push::PUSHES_AT_ONCE,
@@ -77,6 +78,7 @@ pub(crate) struct Launcher {
     unended: usize,
     ended: mpsc::Sender<Ended>,
     tasks: TaskTracker,
+    log: AgentLog,
 }
 
 impl Launcher {
@@ -88,6 +90,7 @@ impl Launcher {
         address: SocketAddr,
         ended: mpsc::Sender<Ended>,
         tasks: TaskTracker,
+        log: AgentLog,
     ) -> Self {
         Self {
             settings,
@@ -102,6 +105,7 @@ impl Launcher {
             unended: 0,
             ended,
             tasks,
+            log,
         }
     }
 
@@ -191,6 +195,7 @@ impl Launcher {
             network_interfaces: self.settings.network_interfaces.clone(),
             // The driver listens on loopback if no other host can join.
             local_only: self.address.ip().is_loopback(),
+            log_level: Some(self.log.level().name().into()),
         };
         let plan = Plan {
             launcher,
@@ -199,10 +204,11 @@ impl Launcher {
             settings: self.settings.clone(),
             program: self.program.clone(),
             pushes: self.pushes.clone(),
+            log: self.log.clone(),
             host,
         };
         let (host, ended) = (id.clone(), self.ended.clone());
-        let span = error_span!("host", name = %host);
+        let span = self.log.host(&host);
         let supervised = async move {
             let why = supervise(plan, launch, stopped).await;
             let _ = ended.send(Ended { host, number, why }).await;

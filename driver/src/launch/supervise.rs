@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{local, processes::Processes, program::Program, push, reach, ssh};
+use super::{agent_log::AgentLog, local, processes::Processes, program::Program, push, reach, ssh};
 use crate::config;
 
 /// Lines of an agent's standard error that are kept to report why it ended.
@@ -29,6 +29,7 @@ pub(super) struct Plan {
     pub(super) program: Program,
     /// The turns of pushes, for all launches.
     pub(super) pushes: Arc<Semaphore>,
+    pub(super) log: AgentLog,
     /// Hosts on the way to which the agent finds the driver, best first.
     pub(super) routes: Arc<[String]>,
     /// The address of the driver's socket.
@@ -59,6 +60,7 @@ pub(super) async fn supervise(
     mut launch: Launch,
     mut stop: watch::Receiver<Option<Duration>>,
 ) -> String {
+    let log = plan.log.clone();
     let prepared = tokio::task::spawn_blocking(|| plan.prepare());
     let Processes { mut push, agent } = match unless_stopped(&mut stop, prepared).await {
         None => return STOPPED.into(),
@@ -71,7 +73,7 @@ pub(super) async fn supervise(
     };
     let mut agent = agent;
     loop {
-        let (status, tail) = match run_agent(&mut agent, &launch, &mut stop).await {
+        let (status, tail) = match run_agent(&mut agent, &launch, &log, &mut stop).await {
             Ok(ended) => ended,
             Err(why) => return why,
         };
@@ -96,15 +98,16 @@ pub(super) async fn supervise(
 async fn run_agent(
     command: &mut Command,
     launch: &Launch,
+    log: &AgentLog,
     stop: &mut watch::Receiver<Option<Duration>>,
 ) -> Result<(ExitStatus, Vec<String>), String> {
     let mut child = (command.spawn())
         .map_err(|error| format!("cannot start {:?}: {error}", command.as_std().get_program()))?;
     if let Err(error) = send_settings(&mut child, launch).await {
-        tracing::debug!(host = %launch.host, %error, "the agent did not take its settings");
+        tracing::debug!(%error, "the agent did not take its settings");
     }
     let mut tail = Vec::new();
-    match unless_stopped(stop, follow(&mut child, &launch.host, &mut tail)).await {
+    match unless_stopped(stop, follow(&mut child, &launch.host, log, &mut tail)).await {
         None => {
             let _ = child.kill().await;
             Err(STOPPED.into())
@@ -151,16 +154,13 @@ async fn send_settings(child: &mut Child, launch: &Launch) -> io::Result<()> {
 async fn follow(
     child: &mut Child,
     host: &HostId,
+    log: &AgentLog,
     tail: &mut Vec<String>,
 ) -> io::Result<ExitStatus> {
     if let Some(stderr) = child.stderr.take() {
         let mut lines = BufReader::new(stderr).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            tracing::debug!(%host, agent = %line);
-            let line = line.trim().trim_start_matches("elasticrun: ").to_owned();
-            if !line.is_empty() {
-                tail.push(line);
-            }
+            tail.extend(log.record(host, &line));
             if tail.len() > TAIL {
                 tail.remove(0);
             }

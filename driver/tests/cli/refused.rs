@@ -91,6 +91,8 @@ const WRONG: &[&str] = &[
     "-np\t2\t--elastic-timeout\t0s\tx",
     "-np\t2\t--signal-notice\t0\tx",
     "agent\t--join\ta:7070\t--join-token-file\tf\t--signal-notice\tsoon",
+    "agent\t--join\ta:7070\t--join-token-file\tf\t--log-level\tloud",
+    "agent\t--log-format\tjson",
     "-np\t2\t--start-timeout\tsoon\tx",
     "-np\t2\t--drain-timeout\tsoon\tx",
     "-np\t2\t--notice-file\tleave\tx",

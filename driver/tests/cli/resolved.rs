@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use elasticrun::{
     cli::{AgentStart, Endpoint, Invocation, JoinRequest},
     config::{
-        HostList, Interfaces, Launcher, LogLevel, Mode, Prefix, RestartMode, Setting, SlotsPerHost,
-        Source,
+        HostList, Interfaces, Launcher, LogFormat, LogLevel, Mode, Prefix, RestartMode, Setting,
+        SlotsPerHost, Source,
     },
 };
 
@@ -464,6 +464,8 @@ fn agents_are_launched_or_join() {
             },
             token_file: "/t".into(),
             signal_notice: None,
+            log_level: LogLevel::Warn,
+            log_format: LogFormat::Text,
             slots: SlotsPerHost::Fixed(2),
             host: Some("a".into()),
             network_interfaces: Interfaces(vec!["eth1".into(), "lo".into()]),

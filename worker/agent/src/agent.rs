@@ -21,6 +21,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use tracing::Span;
 
 use crate::{
     clock::Clock,
@@ -37,6 +38,7 @@ use crate::{
     process::{ProcessState, Starter, WorkerProcess},
     region::Region,
     run_dir::RunDir,
+    spans::{self, Spans},
     store::Store,
 };
 
@@ -56,6 +58,9 @@ pub(crate) struct Agent {
     pub(crate) interface: Option<Interface>,
     pub(crate) ports: Ports,
     pub(crate) dir: RunDir,
+    pub(crate) spans: Spans,
+    /// What the loop works at: the host, in the round that started last.
+    pub(crate) span: Span,
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,
     pub(crate) memories: Memories,
@@ -141,13 +146,16 @@ impl Agent {
                 armed = deadline;
                 sleep.as_mut().reset(instant);
             }
-            let input = poll_fn(
-                |cx| match self.poll(cx, sleep.as_mut(), deadline.is_some()) {
+            let span = self.span.clone();
+            let input = poll_fn(|cx| {
+                let _in_round = span.enter();
+                match self.poll(cx, sleep.as_mut(), deadline.is_some()) {
                     Poll::Pending if !flushed => Poll::Ready(Input::Idle),
                     other => other,
-                },
-            )
+                }
+            })
             .await;
+            let _in_round = span.entered();
             flushed = matches!(input, Input::Idle);
             if matches!(input, Input::Deadline) {
                 armed = None;
@@ -284,7 +292,8 @@ impl Agent {
     fn liveness_ended(&mut self, event: &LivenessEvent, out: &mut Vec<Command>) {
         let process = event.process;
         if event.how != (LivenessEnd::Died { exiting: None }) {
-            tracing::debug!(%process, how = ?event.how, "a worker ends in good order");
+            spans::worker(process)
+                .in_scope(|| tracing::debug!(how = ?event.how, "a worker ends in good order"));
             return;
         }
         let woken = event.seen_at.elapsed().as_micros() as u64;
@@ -292,7 +301,8 @@ impl Agent {
         // Send the report and the abort before the kill.
         self.execute(out);
         let micros = event.seen_at.elapsed().as_micros() as u64;
-        tracing::debug!(%process, woken, micros, "a worker died; reported and aborted");
+        spans::worker(process)
+            .in_scope(|| tracing::debug!(woken, micros, "a worker died; reported and aborted"));
         if let Some(worker) = self.processes.get(&process) {
             worker.kill_attached();
         }
@@ -307,7 +317,7 @@ impl Agent {
         }
         if let Some(worker) = self.processes.get_mut(&process) {
             let exit = worker.reap();
-            tracing::debug!(%process, %exit, "a worker has ended");
+            spans::worker(process).in_scope(|| tracing::debug!(%exit, "a worker has ended"));
             self.output.ended(process);
             self.store.ended(process);
             self.step(Event::Ended { process, exit }, out);

@@ -16,6 +16,7 @@ use crate::{
     local::{AttachRequest, SharedFd},
     process::{ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
     region::Region,
+    spans,
 };
 
 /// The secret by which the workers of a job authenticate each other.
@@ -110,10 +111,12 @@ impl Agent {
 
     fn start(&mut self, start: Start) {
         let round = start.round;
+        self.span = self.spans.round(round);
+        let _in_round = self.span.clone().entered();
         let region = match self.make_region(&start) {
             Ok(region) => region,
             Err(error) => {
-                tracing::error!(%round, %error, "no shared memory for the round");
+                tracing::error!(%error, "no shared memory for the round");
                 let why = format!(
                     "no memory that its workers share can be made ({error}); check the memory limit and open files of this host"
                 );
@@ -164,7 +167,8 @@ impl Agent {
         match self.memories.read_only(keeper.process)? {
             Ok(fds) => Some(fds.map(Arc::new)),
             Err(error) => {
-                tracing::error!(process = %keeper.process, %error, "kept commits cannot be handed out");
+                spans::worker(keeper.process)
+                    .in_scope(|| tracing::error!(%error, "kept commits cannot be handed out"));
                 None
             }
         }
@@ -180,7 +184,7 @@ impl Agent {
             });
             return;
         }
-        let worker = WorkerProcess::starting();
+        let worker = WorkerProcess::starting(process);
         // Output carries the rank of the environment until the first round. Without the SDK it does so for ever.
         worker.rank.set(spawn.place.rank);
         self.processes.insert(process, worker);
@@ -215,7 +219,7 @@ impl Agent {
         });
         match started {
             Ok((pid, signal)) => {
-                tracing::debug!(%process, pid, "a worker is started");
+                spans::worker(process).in_scope(|| tracing::debug!(pid, "a worker is started"));
                 if let Some(signal) = signal {
                     worker.signal(signal);
                 }
@@ -274,7 +278,8 @@ impl Agent {
         let (watch, fds) = match (watch, fds) {
             (Ok(watch), Ok(fds)) => (watch, fds),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%process, %error, "a worker cannot be attached");
+                spans::worker(process)
+                    .in_scope(|| tracing::error!(%error, "a worker cannot be attached"));
                 return refuse(&mut request, "the agent has no room for it");
             }
         };
@@ -309,13 +314,20 @@ impl Agent {
         }
         match request.connection.into_std() {
             Ok(stream) => self.store.open(process, stream),
-            Err(error) => tracing::warn!(%process, %error, "a worker's requests cannot be read"),
+            Err(error) => spans::worker(process)
+                .in_scope(|| tracing::warn!(%error, "a worker's requests cannot be read")),
         }
     }
 }
 
 fn refuse(request: &mut AttachRequest, why: &str) {
-    tracing::warn!(process = %request.process, pid = request.pid, why, "a process is refused at the workers' socket");
+    spans::worker(request.process).in_scope(|| {
+        tracing::warn!(
+            pid = request.pid,
+            why,
+            "a process is refused at the workers' socket"
+        )
+    });
     let _ = request
         .connection
         .send(&ToWorker::Refused { why: why.into() }, Vec::new());

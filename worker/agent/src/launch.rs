@@ -34,6 +34,10 @@ pub struct Launch {
     /// All hosts of the job are on this machine, for as long as it runs.
     #[serde(default)]
     pub local_only: bool,
+    /// The least level of the records that the agent writes to standard error, as JSON: `warn` or `debug`. Without it the
+    /// agent writes warnings as text.
+    #[serde(default)]
+    pub log_level: Option<String>,
 }
 
 /// How agents are started, for error messages.
@@ -71,6 +75,7 @@ mod tests {
             network_interface: None,
             network_interfaces: Vec::new(),
             local_only: false,
+            log_level: Some("debug".into()),
         }
     }
 

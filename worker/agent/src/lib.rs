@@ -54,6 +54,7 @@ mod run_dir;
 mod scheduling;
 mod settings;
 mod socket;
+mod spans;
 mod store;
 mod wire;
 

@@ -14,7 +14,7 @@ use elasticrun_shm::{
     page::{self, AgentPage},
 };
 
-use crate::{clock::Clock, deferred_free::DeferredFree};
+use crate::{clock::Clock, deferred_free::DeferredFree, spans};
 
 /// Why a worker's memory cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +164,8 @@ impl agent::Memory for Memories {
         if let Some(page) = self.page(process)
             && !page.set_leave_at(round, at)
         {
-            tracing::debug!(%process, %round, %at, "the round is not held any more");
+            spans::worker(process)
+                .in_scope(|| tracing::debug!(%round, %at, "the round is not held any more"));
         }
     }
 
@@ -193,7 +194,8 @@ impl agent::Memory for Memories {
         match memory.reader.commits() {
             Ok(infos) => infos.into_iter().map(|info| info.id).collect(),
             Err(error) => {
-                tracing::warn!(%process, %error, "the commits of a worker cannot be read");
+                spans::worker(process)
+                    .in_scope(|| tracing::warn!(%error, "the commits of a worker cannot be read"));
                 Vec::new()
             }
         }

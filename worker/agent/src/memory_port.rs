@@ -21,9 +21,10 @@ use tokio::{
     sync::Semaphore,
     task::{JoinSet, spawn_blocking},
 };
+use tracing::Instrument as _;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, error::PeerError, memory::CommitRegistry, wire};
+use crate::{Error, error::PeerError, memory::CommitRegistry, spans, wire};
 
 /// The largest number of open connections; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
@@ -45,7 +46,7 @@ pub(crate) async fn open(
         .local_addr()
         .map_err(Error::system("listen for requests of commits"))?
         .port();
-    tasks.spawn(serve(listener, secret, registry));
+    tasks.spawn(serve(listener, secret, registry).in_current_span());
     Ok(port)
 }
 
@@ -59,10 +60,11 @@ async fn serve(listener: TcpListener, secret: Secret, registry: CommitRegistry) 
         match listener.accept().await {
             Ok((stream, from)) => {
                 let (secret, registry) = (secret.clone(), registry.clone());
-                connections.spawn(async move {
+                let served = async move {
                     let _permit = permit;
                     serve_connection(stream, from, &secret, &registry).await;
-                });
+                };
+                connections.spawn(served.in_current_span());
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a request of a commit");
@@ -122,7 +124,8 @@ fn answer(
     registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
     let Some((commit, digest)) = find(&request, registry) else {
-        tracing::debug!(process = %request.process, commit = %request.commit, "a commit is not here");
+        spans::worker(request.process)
+            .in_scope(|| tracing::debug!(commit = %request.commit, "a commit is not here"));
         return Ok(stream.write_all(&frame::to_frame(&MemoryAnswer::Missing)?)?);
     };
     let found = MemoryAnswer::Found {

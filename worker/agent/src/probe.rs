@@ -14,6 +14,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
+use tracing::Instrument as _;
 
 use crate::{error::PeerError, inbox::InboxMessage, wire};
 
@@ -40,7 +41,7 @@ impl Prober {
     ) {
         self.end();
         let inbox = self.inbox.clone();
-        let task = tokio::spawn(async move {
+        let probing = async move {
             let unreachable = dial_all(hosts, within, &secret).await;
             let probed = InboxMessage::Probed {
                 number,
@@ -48,7 +49,8 @@ impl Prober {
             };
             // Fails only at the agent's own end.
             let _ = inbox.send(probed).await;
-        });
+        };
+        let task = tokio::spawn(probing.in_current_span());
         self.task = Some(task.abort_handle());
     }
 
@@ -70,7 +72,7 @@ async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, secret: &Secret) -> V
     let mut dials = JoinSet::new();
     for probed in hosts {
         let secret = secret.clone();
-        dials.spawn(async move {
+        let dialled = async move {
             let answered = timeout(within, dial(&probed, &secret)).await;
             match answered.unwrap_or(Err(PeerError::TimedOut)) {
                 Ok(()) => None,
@@ -80,7 +82,8 @@ async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, secret: &Secret) -> V
                     Some(host)
                 }
             }
-        });
+        };
+        dials.spawn(dialled.in_current_span());
     }
     let mut unreachable: Vec<_> = dials.join_all().await.into_iter().flatten().collect();
     unreachable.sort();

@@ -19,6 +19,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
+use tracing::Instrument as _;
 
 use crate::{
     AgentOptions, Error,
@@ -40,6 +41,7 @@ use crate::{
     run_dir::{self, RunDir},
     scheduling,
     socket::tune_control,
+    spans::Spans,
     store::Store,
 };
 
@@ -85,7 +87,10 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
     let mut kept = KeptCommits::default();
     let mut is_retry = false;
     loop {
-        let ended = match serve(&options, &host, &mut run_id, &mut signals, &mut kept).await {
+        let spans = Spans::new(options.run_id.as_deref(), &host);
+        let in_host = spans.host();
+        let served = serve(&options, &host, spans, &mut run_id, &mut signals, &mut kept);
+        let ended = match served.instrument(in_host).await {
             Err(error) if is_retry => {
                 tracing::debug!(%error, "the driver is gone");
                 return Ok(Ended::Orphaned);
@@ -135,6 +140,7 @@ impl Signals {
 async fn serve(
     options: &AgentOptions,
     host: &HostId,
+    spans: Spans,
     run_id: &mut Option<String>,
     signals: &mut Signals,
     kept: &mut KeptCommits,
@@ -154,6 +160,9 @@ async fn serve(
         interface,
         mut tasks,
     } = joined;
+    if options.run_id.is_none() {
+        spans.set_run(&joined.setup.run_id);
+    }
     if !dir.is_fresh() {
         // An agent of this run and host was killed together with its reaper process.
         let left = MarkedProcesses::new(&dir.socket()).kill_all();
@@ -194,6 +203,8 @@ async fn serve(
         interface,
         ports,
         dir,
+        span: spans.host(),
+        spans,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
         memories: Memories::new(std::mem::take(kept), deferred_free.clone(), clock),
         deferred_free,
@@ -215,7 +226,7 @@ async fn serve(
         abandoned: Box::pin(options.abandoned.clone().cancelled_owned()),
         done: false,
     };
-    tracing::info!(%host, run_id = agent.setup.run_id, %driver, "joined");
+    tracing::info!(%driver, "joined");
     agent.run().await;
     let ended = match agent.end {
         _ if agent.was_abandoned => Ended::Abandoned,

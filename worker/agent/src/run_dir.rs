@@ -121,7 +121,7 @@ impl RunDir {
         let path = run_path(root, run_id, host);
         let holder = Holder::read(&path.join("lock"));
         let max_wait = holder.orphan_timeout + EXTRA_WAIT;
-        tracing::info!(%host, run_id, pid = holder.pid, patience = ?max_wait, "another agent holds the lock of this host");
+        tracing::info!(pid = holder.pid, patience = ?max_wait, "another agent holds the lock of this host");
         let (send, locked) = oneshot::channel();
         let waited = path.clone();
         // `flock` blocks, so it needs a thread. After a timeout the agent ends, and the thread with it.

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use elasticrun_protocol::Notice;
 use tokio::{sync::mpsc, task::JoinSet};
+use tracing::Instrument as _;
 
 use crate::{azure, cloud::Clouds, ec2, file, gce, sender, signals};
 
@@ -32,18 +33,18 @@ impl Notices {
         let clouds = Clouds::here();
         let approval = clouds.azure.as_ref().map(azure::Approval::new);
         let mut tasks = JoinSet::new();
-        tasks.spawn(signals::watch(sources.signal_notice, sender.clone()));
+        tasks.spawn(signals::watch(sources.signal_notice, sender.clone()).in_current_span());
         if let Some(base) = clouds.ec2 {
-            tasks.spawn(ec2::watch(base, sender.clone()));
+            tasks.spawn(ec2::watch(base, sender.clone()).in_current_span());
         }
         if let Some(base) = clouds.gce {
-            tasks.spawn(gce::watch(base, sender.clone()));
+            tasks.spawn(gce::watch(base, sender.clone()).in_current_span());
         }
         if let Some(approval) = approval.clone() {
-            tasks.spawn(azure::watch(approval, sender.clone()));
+            tasks.spawn(azure::watch(approval, sender.clone()).in_current_span());
         }
         if let Some(path) = sources.file {
-            tasks.spawn(file::watch(path, sender));
+            tasks.spawn(file::watch(path, sender).in_current_span());
         }
         Self {
             receiver,

@@ -10,6 +10,7 @@ mod ending;
 mod failures;
 mod flags;
 mod launches;
+mod logs;
 mod membership;
 mod output;
 mod plain;

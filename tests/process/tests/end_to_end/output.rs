@@ -230,21 +230,3 @@ fn each_line_of_the_driver_is_an_event_if_asked_for() {
     );
     assert_eq!(last["exit_code"], 0);
 }
-
-#[test]
-fn a_log_record_names_its_job_and_its_round() {
-    let job = Job::new("-np 1 -H localhost:1 --log-format json --log-level trace").start();
-    job.finish();
-    let ended = job.end();
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let records: Vec<serde_json::Value> = (ended.stderr.lines())
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
-        .collect();
-    let run = &records.iter().find(|r| r["event"] == "job_ended").unwrap()["run"];
-    let spans = serde_json::json!([{"name": "job", "run": run}, {"name": "round", "number": 1}]);
-    assert!(
-        records.iter().any(|record| record["spans"] == spans),
-        "{}",
-        ended.stderr
-    );
-}

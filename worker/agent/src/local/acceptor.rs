@@ -9,6 +9,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
+use tracing::Instrument as _;
 
 use super::Connection;
 use crate::{Error, error::PeerError, inbox::InboxMessage};
@@ -42,7 +43,7 @@ pub(crate) fn open(
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).map_err(Error::system("listen at the workers' socket"))?;
-    tasks.spawn(async move {
+    let accepting = async move {
         let permits = Arc::new(Semaphore::new(MAX_PENDING));
         let mut pending = JoinSet::new();
         let mut fails = false;
@@ -54,7 +55,7 @@ pub(crate) fn open(
                 Ok((stream, _)) => {
                     fails = false;
                     let inbox = inbox.clone();
-                    pending.spawn(async move {
+                    let first = async move {
                         let _permit = permit;
                         match read_first_message(Connection::new(stream), call_key).await {
                             Ok(None) => {}
@@ -66,7 +67,8 @@ pub(crate) fn open(
                                 tracing::warn!(%error, "a stranger at the workers' socket");
                             }
                         }
-                    });
+                    };
+                    pending.spawn(first.in_current_span());
                 }
                 Err(error) => {
                     // Most likely the process is out of descriptors. Pause until others are closed.
@@ -81,7 +83,8 @@ pub(crate) fn open(
             }
             while pending.try_join_next().is_some() {}
         }
-    });
+    };
+    tasks.spawn(accepting.in_current_span());
     Ok(())
 }
 

@@ -31,6 +31,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::LocalSet,
 };
+use tracing::Span;
 
 use crate::{AgentOptions, Error, inbox::InboxMessage, process::SharedRank, scheduling};
 use pump::Pumps;
@@ -71,9 +72,11 @@ impl Output {
             .map_err(Error::system("start a runtime"))?;
         // Each process causes two commands, which bounds the channel.
         let (commands, todo) = mpsc::unbounded_channel();
+        let span = Span::current();
         let thread = thread::Builder::new()
             .name("output".into())
             .spawn(move || {
+                let _in_host = span.entered();
                 scheduling::use_default_time_slices();
                 let local = LocalSet::new();
                 local.block_on(&runtime, serve(options, driver, host, inbox, todo));

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{DRAIN_TIMEOUT, pieces::Pieces, queue::Queue, tail::Tail};
-use crate::{inbox::InboxMessage, process::SharedRank};
+use crate::{inbox::InboxMessage, process::SharedRank, spans};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -61,7 +61,8 @@ impl Pumps {
                 Ok(pipe) => {
                     streams.spawn_local(pump.run(pipe));
                 }
-                Err(error) => tracing::error!(%error, %process, "its output cannot be read"),
+                Err(error) => spans::worker(process)
+                    .in_scope(|| tracing::error!(%error, "its output cannot be read")),
             }
         }
         let inbox = self.inbox.clone();
@@ -76,7 +77,9 @@ impl Pumps {
             Some(ended) => {
                 ended.send_replace(true);
             }
-            None => tracing::error!(%process, "its output was never read"),
+            None => {
+                spans::worker(process).in_scope(|| tracing::error!("its output was never read"))
+            }
         }
     }
 
@@ -99,7 +102,7 @@ async fn report_end(
     }
     let all = async { while streams.join_next().await.is_some() {} };
     if timeout(DRAIN_TIMEOUT, all).await.is_err() {
-        tracing::debug!(%process, "a child of it still holds its output");
+        spans::worker(process).in_scope(|| tracing::debug!("a child of it still holds its output"));
     }
     let tail = tail.borrow_mut().take();
     // Fails only at the agent's own end.
@@ -144,7 +147,8 @@ impl Pump {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(%error, process = %self.process, "its output ends early");
+                    spans::worker(self.process)
+                        .in_scope(|| tracing::warn!(%error, "its output ends early"));
                     break;
                 }
             }

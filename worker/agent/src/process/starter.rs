@@ -19,6 +19,7 @@ use std::{
 use elasticrun_protocol::Process;
 use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
+use tracing::Span;
 
 use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling};
 
@@ -55,9 +56,11 @@ impl Starter {
     /// Starts the thread. Results go to the inbox as [`InboxMessage::Started`].
     pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>) -> Result<Self, Error> {
         let (requests, todo) = std_mpsc::channel::<ToStart>();
+        let span = Span::current();
         thread::Builder::new()
             .name("starter".into())
             .spawn(move || {
+                let _in_host = span.entered();
                 scheduling::use_default_time_slices();
                 for request in todo {
                     let process = request.process;

@@ -15,11 +15,14 @@ use std::{
 };
 
 use elasticrun_core::agent::Signal;
-use elasticrun_protocol::{FromWorker, Rank, ToWorker, control::Exit};
+use elasticrun_protocol::{FromWorker, Process, Rank, ToWorker, control::Exit};
 use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::local::{AttachRequest, Connection};
+use crate::{
+    local::{AttachRequest, Connection, SharedFd},
+    spans,
+};
 
 /// The rank that labels the output of a process; none until it is set. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -73,6 +76,7 @@ impl AsRawFd for LeaderPidfd {
 /// One worker process of this host.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
+    process: Process,
     pub(crate) state: ProcessState,
     pub(crate) rank: SharedRank,
     /// An attach request that came before the start was reported.
@@ -87,8 +91,9 @@ pub(crate) struct WorkerProcess {
 
 impl WorkerProcess {
     /// A process that the starter was asked to start.
-    pub(crate) fn starting() -> Self {
+    pub(crate) fn starting(process: Process) -> Self {
         Self {
+            process,
             state: ProcessState::Starting(None),
             rank: SharedRank::default(),
             early_attach: None,
@@ -137,11 +142,12 @@ impl WorkerProcess {
     }
 
     /// Sends a message. A connection that fails is closed, and its worker gets no more messages.
-    pub(crate) fn send(&mut self, message: &ToWorker, fds: Vec<crate::local::SharedFd>) {
+    pub(crate) fn send(&mut self, message: &ToWorker, fds: Vec<SharedFd>) {
         if let Some(connection) = &mut self.connection
             && let Err(error) = connection.send(message, fds)
         {
-            tracing::debug!(%error, "a worker cannot be told");
+            spans::worker(self.process)
+                .in_scope(|| tracing::debug!(%error, "a worker cannot be told"));
             self.connection = None;
         }
     }
@@ -178,7 +184,9 @@ impl WorkerProcess {
         if let Err(error) = killed
             && error.raw_os_error() != Some(libc::ESRCH)
         {
-            tracing::warn!(%error, "a worker that lost its sign of life cannot be killed");
+            spans::worker(self.process).in_scope(
+                || tracing::warn!(%error, "a worker that lost its sign of life cannot be killed"),
+            );
         }
     }
 
@@ -191,7 +199,8 @@ impl WorkerProcess {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(message)) => Poll::Ready(message),
             Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "the connection of a worker ended");
+                spans::worker(self.process)
+                    .in_scope(|| tracing::debug!(%error, "the connection of a worker ended"));
                 self.connection = None;
                 Poll::Pending
             }
@@ -226,7 +235,8 @@ impl WorkerProcess {
             Ok(Some(status)) => to_exit(status),
             Ok(None) => Exit::NotStarted("it ended, and no status came".into()),
             Err(error) => {
-                tracing::error!(%error, pid, "the status of a worker is lost");
+                spans::worker(self.process)
+                    .in_scope(|| tracing::error!(%error, pid, "the status of a worker is lost"));
                 Exit::NotStarted(format!("its status is lost: {error}"))
             }
         };

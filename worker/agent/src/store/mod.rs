@@ -15,6 +15,7 @@ use std::{net::SocketAddr, os::unix::net::UnixStream, thread};
 
 use elasticrun_protocol::{Process, store::StoreOf};
 use tokio::{sync::mpsc, task::LocalSet};
+use tracing::Span;
 
 use crate::{AgentOptions, Error, scheduling};
 use relay::Relay;
@@ -50,9 +51,11 @@ impl Store {
             .map_err(Error::system("start a runtime"))?;
         // A process opens few connections and ends once, which bounds the channel.
         let (commands, todo) = mpsc::unbounded_channel();
+        let span = Span::current();
         thread::Builder::new()
             .name("store".into())
             .spawn(move || {
+                let _in_host = span.entered();
                 scheduling::use_default_time_slices();
                 let relay = Relay::new(options, driver, hello);
                 LocalSet::new().block_on(&runtime, relay.run(todo));

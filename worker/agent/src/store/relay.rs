@@ -23,7 +23,7 @@ use super::{
     duplex::Duplex,
     worker_conn::{WorkerConn, WorkerMessage},
 };
-use crate::{AgentOptions, connect, error::PeerError};
+use crate::{AgentOptions, connect, error::PeerError, spans};
 
 /// Requests that may wait for the relay. Further ones wait in the sockets of their workers.
 const MAX_WAITING: usize = 64;
@@ -112,7 +112,8 @@ impl Relay {
             Ok(worker) => {
                 self.workers.insert(process, worker);
             }
-            Err(error) => tracing::warn!(%process, %error, "a worker's requests cannot be read"),
+            Err(error) => spans::worker(process)
+                .in_scope(|| tracing::warn!(%error, "a worker's requests cannot be read")),
         }
     }
 
@@ -185,7 +186,8 @@ impl Relay {
         if let DriverConn::Up(conn) = &mut self.driver_conn
             && let Err(error) = conn.queue(&FromHost { process, message })
         {
-            tracing::error!(%process, %error, "the driver's store cannot be told");
+            spans::worker(process)
+                .in_scope(|| tracing::error!(%error, "the driver's store cannot be told"));
         }
     }
 
@@ -194,7 +196,8 @@ impl Relay {
             return;
         };
         if !worker.answer(answer) {
-            tracing::warn!(%process, "a worker does not read the answers to its requests");
+            spans::worker(process)
+                .in_scope(|| tracing::warn!("a worker does not read the answers to its requests"));
             self.remove(process);
         }
     }

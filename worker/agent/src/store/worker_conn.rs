@@ -10,7 +10,7 @@ use elasticrun_protocol::{
 use tokio::{net::UnixStream, sync::mpsc};
 
 use super::duplex::Duplex;
-use crate::error::PeerError;
+use crate::{error::PeerError, spans};
 
 /// Bytes of answers that may wait for a worker. The connection of a worker that leaves more unread is closed.
 const MAX_QUEUED: usize = 64 << 20;
@@ -51,7 +51,8 @@ impl WorkerConn {
         };
         tokio::task::spawn_local(async move {
             let Err(error) = exchange(process, number, stream, outbox, &queued, &messages).await;
-            tracing::debug!(%process, %error, "a worker's connection for requests ended");
+            spans::worker(process)
+                .in_scope(|| tracing::debug!(%error, "a worker's connection for requests ended"));
             let message = FromClient::Left;
             // Fails only at the agent's own end.
             let _ = messages

@@ -203,6 +203,7 @@ impl Driver {
             network_interface: None,
             network_interfaces: Vec::new(),
             local_only: true,
+            log_level: None,
         }
     }
 
