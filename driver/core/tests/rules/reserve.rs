@@ -1,7 +1,10 @@
 //! Rule 7: workers of hosts that go away train on while too few others can, whatever the round does when the notice comes.
 
 use elasticrun_core::{Decision, FailureDomain, Rejected, Settings, fleet::Life};
-use elasticrun_protocol::{AgentReport, Boundary, HostId, Round, control::Waiting};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, Boundary, HostId, Round,
+    control::{StopReason, Waiting},
+};
 
 use crate::{
     draining::{failures, noticed},
@@ -199,4 +202,14 @@ fn the_loss_of_a_worker_that_a_round_left_out_does_not_end_the_round() {
     let aborted = |note: &Decision| matches!(note, Decision::RoundAborted { started: true, .. });
     assert!(!harness.notes.iter().any(aborted), "{:?}", harness.notes);
     assert_eq!(harness.started(), 2);
+}
+
+#[test]
+fn a_worker_that_a_round_left_out_is_stopped_as_the_job_ends() {
+    let mut harness = leaves_out_a();
+    let process = harness.current("a", 0);
+    harness.finishes("c", 0);
+    let why = StopReason::JobEnded;
+    let stop = (HostId::new("a"), AgentCommand::Stop { process, why });
+    assert!(harness.sent.contains(&stop), "{:?}", harness.sent);
 }
