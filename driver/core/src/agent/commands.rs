@@ -141,18 +141,28 @@ impl Machine {
                 };
             }
         }
-        // Commits older than the base are not needed again. Commits equal to the base stay for one more round.
-        let base = start.base;
-        let older = |process: &Process| {
-            let newest = memory.commits(*process).first().copied();
-            newest < base || newest == base && planted(Mutant::EqualForgotten)
-        };
-        let forget: Vec<_> = self.kept.iter().copied().filter(older).collect();
-        for process in forget {
-            self.kept.remove(&process);
-            out.push(Command::Forget { process });
-        }
+        self.forget_kept(&start, memory, out);
         out.push(Command::Start(Box::new(start)));
+    }
+
+    /// Frees the memory of dead processes that no round from this one on needs. Commits older than the base are not needed
+    /// again. The base itself stays for one more round, in one copy: that of the keeper, if the keeper is one of these
+    /// processes.
+    fn forget_kept(&mut self, start: &Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        let base = start.base;
+        let newest = |process: &Process| memory.commits(*process).first().copied();
+        let holds_base = |process: &&Process| newest(process) == base;
+        let keeper = start.keeper.as_ref().map(|keeper| &keeper.process);
+        let copy = keeper
+            .filter(|process| self.kept.contains(process))
+            .filter(holds_base)
+            .or_else(|| self.kept.iter().find(holds_base))
+            .copied()
+            .filter(|_| !planted(Mutant::EqualForgotten));
+        let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) = (self.kept.iter().copied())
+            .partition(|process| copy == Some(*process) || newest(process) > base);
+        self.kept = kept;
+        out.extend((forgotten.into_iter()).map(|process| Command::Forget { process }));
     }
 
     /// Handles a start that reached no member: all members stay joined.

@@ -11,9 +11,9 @@ use elasticrun_core::{
     agent::{Command, Event, Machine, Memory, Signal},
 };
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank,
-    Process, Rank, Round, ToAgent,
-    control::{Exit, Member, Place, Setup, Spawn, Start},
+    AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId,
+    LocalRank, Process, Rank, Round, ToAgent,
+    control::{Exit, Keeper, Member, Place, Setup, Spawn, Start},
 };
 
 #[derive(Default)]
@@ -263,6 +263,17 @@ impl Bench {
         slots: &[u32],
         base: Option<CommitId>,
     ) -> Vec<Command> {
+        self.start_from(round, slots, base, None)
+    }
+
+    /// As [`Self::start`]. The worker with rank 0 gets the base from the memory of this process.
+    pub(crate) fn start_from(
+        &mut self,
+        round: u64,
+        slots: &[u32],
+        base: Option<CommitId>,
+        keeper: Option<Process>,
+    ) -> Vec<Command> {
         let members = (slots.iter().zip(0..)).map(|(slot, rank)| Member {
             process: process(*slot, 1),
             place: place(rank),
@@ -271,7 +282,11 @@ impl Bench {
             epoch: EPOCH,
             round: Round(round),
             base,
-            keeper: None,
+            keeper: keeper.map(|process| Keeper {
+                host: HostId::new("a"),
+                process,
+                address: ([127, 0, 0, 1], 1).into(),
+            }),
             size: slots.len() as u32,
             members: members.collect(),
             host_index: 0,

@@ -1,9 +1,14 @@
 //! Plans, holds, and what workers report of rounds.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_core::agent::{Command, Event, Signal};
-use elasticrun_protocol::{AgentCommand, AgentReport, Boundary, FromWorker, Round, control::Exit};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, Boundary, FromWorker, Process, Round, control::Exit,
+};
 
 use crate::bench::*;
 
@@ -95,6 +100,44 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
     assert!(out.contains(&Command::Forget {
         process: process(1, 1)
     }));
+}
+
+#[test]
+fn copies_of_one_commit_are_kept_once() {
+    let mut bench = Bench::with_two();
+    bench.plan(1, &[0, 1]);
+    bench.start(1, &[0, 1], None);
+    let base = Some(commit(1, 1));
+    bench
+        .memory
+        .commits
+        .insert(process(0, 1), vec![commit(1, 1)]);
+    let mut kept: BTreeSet<Process> = BTreeSet::new();
+    // Each process of slot 1 gets the base and dies before it commits.
+    for generation in 1..=100 {
+        let dead = process(1, generation);
+        bench.memory.commits.insert(dead, vec![commit(1, 1)]);
+        bench.event(Event::Exited {
+            process: dead,
+            exit: Exit::Signal(9),
+            tail: Vec::new(),
+        });
+        kept.insert(dead);
+        let round = u64::from(generation) + 1;
+        bench.joins(0, Some(round - 1), true);
+        bench.plan(round, &[0]);
+        for command in bench.start_from(round, &[0], base, Some(dead)) {
+            if let Command::Forget { process } = command {
+                assert!(kept.remove(&process), "it is forgotten once");
+                bench.memory.commits.remove(&process);
+            }
+        }
+        assert_eq!(kept, BTreeSet::from([dead]), "rank 0 gets the base from it");
+        bench.command(AgentCommand::Abort {
+            round: Round(round),
+        });
+        bench.command(spawn(1, generation + 1));
+    }
 }
 
 #[test]

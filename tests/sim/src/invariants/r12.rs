@@ -163,7 +163,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     Ok(())
 }
 
-/// An agent drops the memory of a dead process.
+/// An agent drops the memory of a dead process. What may be needed stays on the host.
 pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     if world.hosts[host].workers.contains_key(&process) {
         return;
@@ -176,6 +176,7 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
         return;
     }
     let needed = world.history.is_valid(newest)
+        && !world.hosts[host].has_copy_of(process)
         && world
             .rounds
             .last_key_value()

@@ -111,6 +111,13 @@ impl Host {
             .collect()
     }
 
+    /// Whether another dead process has the newest commit of this one. A living process may overwrite it.
+    pub(crate) fn has_copy_of(&self, process: Process) -> bool {
+        let dead = |other: &&Process| !self.workers.contains_key(other) && **other != process;
+        let mut others = self.memories.of.keys().filter(dead);
+        others.any(|other| self.newest(*other) == self.newest(process))
+    }
+
     /// The newest complete commit of a process.
     pub(crate) fn newest(&self, process: Process) -> Option<CommitId> {
         let shared = self.memories.of.get(&process)?;
