@@ -7,6 +7,9 @@
 //!   job plans once for each group.
 //! - The count falls by one for every `high` of health. At `max_host_failures` the domain is out for good.
 //! - Health is time in which a worker of the domain waits at `run()` or trains. A cooldown or a start gives no health.
+//!
+//! Cost: O(log domains) for each failure and each cooldown that ends, O(1) for the next deadline. Domains that failed are
+//! remembered, since their next failure counts more, also while their host is in no list.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +22,7 @@ use crate::{
     mutant::{Mutant, planted},
     random::Random,
     settings::{Cooldown, Settings},
-    time::{Time, earliest},
+    time::Time,
 };
 
 /// Cooldowns that end within this time end together.
@@ -109,6 +112,8 @@ pub struct Blacklist {
     cooldown: Cooldown,
     limit: Option<u32>,
     entries: BTreeMap<Domain, Entry>,
+    /// When the cooldowns end: an index of the entries that are out until a time.
+    ends: BTreeSet<(Time, Domain)>,
     /// Domains that failed since the last started round.
     episode: BTreeSet<Domain>,
 }
@@ -120,6 +125,7 @@ impl Blacklist {
             cooldown: settings.cooldown,
             limit: settings.max_host_failures,
             entries: BTreeMap::new(),
+            ends: BTreeSet::new(),
             episode: BTreeSet::new(),
         }
     }
@@ -141,7 +147,7 @@ impl Blacklist {
         }
         let endless = matches!(domain, Domain::Slot(..)) && planted(Mutant::SlotOutForever);
         let more = u32::from(planted(Mutant::LimitOneMore));
-        let entry = self.entries.entry(domain).or_insert(Entry {
+        let entry = self.entries.entry(domain.clone()).or_insert(Entry {
             failures: 0,
             failed: now,
             health: Health::default(),
@@ -173,7 +179,7 @@ impl Blacklist {
         };
         // Workers of the domain that still live are stopped. Only later workers give health.
         entry.health = Health::default();
-        entry.out = Some(out);
+        self.set_out(&domain, Some(out));
         Some(out)
     }
 
@@ -216,21 +222,32 @@ impl Blacklist {
             }
             if let Some(entry) = self.entries.get_mut(&domain) {
                 entry.failures = entry.failures.saturating_sub(1);
-                entry.out = None;
             }
+            self.set_out(&domain, None);
         }
     }
 
-    /// Ends the cooldowns that are over and gives their domains.
-    pub fn expire(&mut self, now: Time) -> Vec<Domain> {
-        let mut over = Vec::new();
-        for (domain, entry) in &mut self.entries {
-            if matches!(entry.out, Some(Out::Until(end)) if end <= now) {
-                entry.out = None;
-                over.push(domain.clone());
-            }
+    /// Ends the cooldowns that are over and gives their domains, in order.
+    pub fn expire(&mut self, now: Time) -> BTreeSet<Domain> {
+        let over = self.ends.iter().take_while(|(end, _)| *end <= now);
+        let over: BTreeSet<_> = over.map(|(_, domain)| domain.clone()).collect();
+        for domain in &over {
+            self.set_out(domain, None);
         }
         over
+    }
+
+    /// Sets how long a domain that failed is out.
+    fn set_out(&mut self, domain: &Domain, out: Option<Out>) {
+        let Some(entry) = self.entries.get_mut(domain) else {
+            return;
+        };
+        if let Some(Out::Until(end)) = std::mem::replace(&mut entry.out, out) {
+            self.ends.remove(&(end, domain.clone()));
+        }
+        if let Some(Out::Until(end)) = out {
+            self.ends.insert((end, domain.clone()));
+        }
     }
 
     /// Whether a slot is out, by itself or with its host.
@@ -256,10 +273,7 @@ impl Blacklist {
 
     /// When the next cooldown ends.
     pub fn next_deadline(&self) -> Option<Time> {
-        earliest(self.entries.values().map(|entry| match entry.out {
-            Some(Out::Until(end)) => Some(end),
-            _ => None,
-        }))
+        self.ends.first().map(|(end, _)| *end)
     }
 
     fn out(&self, domain: &Domain) -> Option<Out> {

@@ -35,7 +35,7 @@ fn the_second_cooldown_is_longer() {
         "counts once between two rounds"
     );
     list.round_started();
-    assert_eq!(list.expire(first), [host()]);
+    assert_eq!(list.expire(first), BTreeSet::from([host()]));
     let Some(Out::Until(second)) = list.fail(first, host(), at(0), &mut random) else {
         panic!()
     };
@@ -108,4 +108,25 @@ proptest! {
         let wait = cooldown(low, high, n, jitter);
         prop_assert!(low <= wait && wait <= high);
     }
+}
+
+#[test]
+fn the_next_end_of_a_cooldown_is_that_of_no_other_domain() {
+    let (mut list, mut random) = (list(1, 100, None), Random::from_seed(1));
+    let other = Domain::Host("b".into());
+    for domain in [host(), other.clone()] {
+        list.fail(at(0), domain, at(0), &mut random);
+    }
+    list.round_started();
+    // The second cooldown of a replaces the first.
+    let Some(Out::Until(end)) = list.fail(at(1), host(), at(1), &mut random) else {
+        panic!("it is out for a while")
+    };
+    let first = list.next_deadline().expect("b is out");
+    assert!(first < end);
+    assert_eq!(list.expire(first), BTreeSet::from([other]));
+    assert_eq!(list.next_deadline(), Some(end));
+    list.forgive_episode();
+    assert_eq!(list.next_deadline(), None);
+    assert!(list.expire(end).is_empty());
 }
