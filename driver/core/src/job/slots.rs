@@ -8,6 +8,7 @@ use elasticrun_protocol::{
 use super::{Job, Out, capacity::Capacity};
 use crate::{
     Command, Decision, Time,
+    blacklist::Domain,
     fleet::{Agent, Life},
     mutant::{Mutant, planted},
     rounds::{Cause, Phase},
@@ -272,15 +273,18 @@ impl Job {
             .map(|(since, ..)| *since + self.settings.start_timeout)
     }
 
-    /// Ends the cooldowns that are over: their slots can be used again, at once if the job waits for slots.
+    /// Ends the cooldowns that are over: their slots can be used again, at once if the job waits for slots. The end of that of
+    /// a host that is gone says nothing to an operator and is not announced.
     pub(super) fn end_cooldowns(&mut self, now: Time, out: &mut Out) {
         for domain in self.blacklist.expire(now) {
-            if let crate::blacklist::Domain::Host(host) = &domain
+            if let Domain::Host(host) = &domain
                 && !planted(Mutant::PlaceKept)
             {
                 self.hosts.move_to_end(host);
             }
-            out.push(Command::Announce(Decision::CooldownOver { domain }));
+            if self.hosts.contains(domain.host()) {
+                out.push(Command::Announce(Decision::CooldownOver { domain }));
+            }
             let waits = matches!(self.rounds.phase, Phase::Idle);
             self.capacity_dirty |= !(waits && planted(Mutant::CooldownWhileWaiting));
         }

@@ -1,19 +1,23 @@
 //! Hosts that register themselves, beside a source that lists hosts.
 
-use elasticrun_core::{Decision, Settings};
+use elasticrun_core::{Decision, FailureDomain, Settings};
 use elasticrun_protocol::{AgentCommand, HostId};
 
 use crate::{
     draining::failures,
-    harness::{Harness, gone, host, pending, seconds},
+    harness::{Harness, gone, host, pending, range, seconds},
     hosts::elastic,
 };
 
 /// A job whose agents register themselves. The agents of these hosts have registered, and their workers train.
 fn job(hosts: &[&str]) -> Harness {
+    job_of(elastic(1, 1, 4), hosts)
+}
+
+fn job_of(settings: Settings, hosts: &[&str]) -> Harness {
     let settings = Settings {
         self_registration: true,
-        ..elastic(1, 1, 4)
+        ..settings
     };
     let mut harness = Harness::new(settings);
     let list: Vec<_> = hosts.iter().map(|name| host(name, 1)).collect();
@@ -84,4 +88,43 @@ fn the_end_of_an_agent_whose_host_has_left_the_list_is_no_failure() {
     assert_eq!((harness.size(), failures(&harness)), (1, 0));
     let early = |note: &Decision| matches!(note, Decision::WentEarly { .. });
     assert!(harness.notes.iter().any(early));
+}
+
+#[test]
+fn hosts_that_are_gone_are_not_visited() {
+    let mut harness = job(&["a"]);
+    for number in 0..200 {
+        let name = format!("attempt-{number}");
+        harness.connects(&name);
+        harness.lose(&name);
+    }
+    let hosts: Vec<_> = harness
+        .job
+        .fleet()
+        .hosts()
+        .map(|(host, _)| host.as_str())
+        .collect();
+    assert_eq!(hosts, ["a"]);
+}
+
+#[test]
+fn a_cooldown_of_a_host_that_is_gone_is_not_announced() {
+    let settings = Settings {
+        cooldown: range(5, 5),
+        failure_domain: FailureDomain::Host,
+        ..elastic(1, 1, 4)
+    };
+    let mut harness = job_of(settings, &["a", "b", "c"]);
+    let over = |harness: &Harness| {
+        let over = |note: &Decision| match note {
+            Decision::CooldownOver { domain } => Some(domain.host().to_string()),
+            _ => None,
+        };
+        harness.notes.iter().filter_map(over).collect::<Vec<_>>()
+    };
+    harness.lose("b");
+    harness.kill("c", 0);
+    assert_eq!(harness.blacklisted(), 2);
+    harness.pass(seconds(20));
+    assert_eq!(over(&harness), ["c"], "b has not registered again");
 }
