@@ -8,7 +8,8 @@ use std::{
 };
 
 use elasticrun_plugin_sdk::{
-    ChangeNotifier, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_hostfile,
+    ChangeNotifier, Host, HostState, Manifest, Plugin, PluginError, Snapshot,
+    hosts::parse_followed_file,
 };
 use serde::Deserialize;
 
@@ -32,7 +33,7 @@ pub struct Hosts {
     path: PathBuf,
     /// Ends when this is dropped.
     watcher: Option<Watcher>,
-    /// The ids of the last good list.
+    /// The ids of the ready hosts in the last good list.
     listed: BTreeSet<String>,
 }
 
@@ -67,7 +68,8 @@ impl Plugin for Hosts {
         let hosts = self.read().map_err(|error| {
             PluginError::retryable(format!("path {}: {error}", self.path.display()))
         })?;
-        let listed: BTreeSet<_> = hosts.iter().map(|host| host.id.clone()).collect();
+        let ready = hosts.iter().filter(|host| host.state == HostState::Ready);
+        let listed: BTreeSet<_> = ready.map(|host| host.id.clone()).collect();
         let fewer = !self.listed.is_subset(&listed);
         self.listed = listed;
         Ok(Snapshot {
@@ -93,7 +95,7 @@ impl Plugin for Hosts {
 impl Hosts {
     fn read(&self) -> Result<Vec<Host>, String> {
         let content = fs::read(&self.path).map_err(|error| error.to_string())?;
-        let hosts = parse_hostfile(content).map_err(|error| error.to_string())?;
+        let hosts = parse_followed_file(content).map_err(|error| error.to_string())?;
         Ok(hosts.into_iter().map(Host::from).collect())
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use elasticrun_plugin_file::{ELASTICRUN_PLUGIN, Hosts, Options};
 use elasticrun_plugin_sdk::{
-    ErrorKind, Plugin, PluginError, Snapshot,
+    ErrorKind, HostState, Plugin, PluginError, Snapshot,
     abi::{RawBuffer, RawHost, code},
 };
 use tempfile::TempDir;
@@ -32,17 +32,19 @@ fn the_file_is_read_at_each_poll() {
     let error = create(&path).unwrap_err();
     assert_eq!(error.kind, ErrorKind::BadConfig);
     assert!(error.message.ends_with("(os error 2)"), "{error}");
-    fs::write(&path, "a:0\n").unwrap();
+    fs::write(&path, "a:1025\n").unwrap();
     let error = create(&path).unwrap_err();
-    let expected = r#"line 1, "a:0": slots must be a number from 1 to 1024"#;
+    let expected = r#"line 1, "a:1025": slots must be a number from 1 to 1024"#;
     assert!(error.message.ends_with(expected), "{error}");
     fs::write(&path, "b:4 # rack 1\r\na\n").unwrap();
     let mut plugin = create(&path).unwrap();
     let hosts = plugin.poll(PLENTY).unwrap().hosts;
     let seen: Vec<_> = hosts.iter().map(|host| (&*host.id, host.slots)).collect();
     assert_eq!(seen, [("b", Some(4)), ("a", None)]);
-    fs::write(&path, "c\n").unwrap();
-    assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "c");
+    fs::write(&path, "c\nd:0\n").unwrap();
+    let hosts = plugin.poll(PLENTY).unwrap().hosts;
+    let seen: Vec<_> = hosts.iter().map(|host| (&*host.id, host.state)).collect();
+    assert_eq!(seen, [("c", HostState::Ready), ("d", HostState::Pending)]);
     fs::remove_file(&path).unwrap();
     assert_eq!(plugin.poll(PLENTY).unwrap_err().kind, ErrorKind::Retryable);
 }

@@ -25,7 +25,8 @@ pub struct Host {
     /// The user for ssh, if not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Number of workers, at most [`MAX_SLOTS`](crate::list::MAX_SLOTS). `None` if the source does not know it.
+    /// Number of workers, at most [`MAX_SLOTS`](crate::list::MAX_SLOTS). `None` if the source does not know it. A host with 0
+    /// slots is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// The origin of the number of slots.
@@ -65,11 +66,28 @@ impl Host {
         }
         .into()
     }
+
+    /// Applies the rule for a host with 0 slots: if it is ready, it is pending instead, so that it is not used. In another
+    /// state, its slots are unknown, unless it is pending.
+    pub fn apply_zero_slots(&mut self) {
+        if self.slots != Some(0) {
+            return;
+        }
+        match self.state {
+            HostState::Ready => {
+                self.state = HostState::Pending;
+                self.reason = Some("its source reports 0 slots".to_owned());
+            }
+            HostState::Pending => {}
+            HostState::Draining | HostState::Gone => (self.slots, self.slots_from) = (None, None),
+        }
+    }
 }
 
+/// With 0 slots it is as [`Host::apply_zero_slots`] says.
 impl From<HostSpec> for Host {
     fn from(spec: HostSpec) -> Self {
-        Self {
+        let mut host = Self {
             slots_from: spec.slots.map(|_| SlotsFrom::Explicit),
             slots: spec.slots,
             port: spec.port,
@@ -78,7 +96,9 @@ impl From<HostSpec> for Host {
                 user: spec.user.clone(),
                 ..Self::new(spec.id())
             }
-        }
+        };
+        host.apply_zero_slots();
+        host
     }
 }
 

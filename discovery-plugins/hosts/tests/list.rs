@@ -2,7 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use elasticrun_hosts::list::{HostSpec, parse_host_list, parse_hostfile, parse_lines};
+use elasticrun_hosts::{
+    Host, HostState,
+    list::{
+        HostSpec, parse_followed_file, parse_host_list, parse_hostfile, parse_lines,
+        without_final_dot,
+    },
+};
 use proptest::prelude::*;
 
 fn shown(hosts: &[HostSpec]) -> Vec<String> {
@@ -132,8 +138,8 @@ fn an_error_has_a_position_a_text_and_a_remedy() {
 #[test]
 fn a_line_is_refused_with_its_number() {
     assert_eq!(
-        line_refused("a\n\nb:0\n"),
-        r#"line 3, "b:0": slots must be a number from 1 to 1024"#
+        line_refused("a\n\nb:1025\n"),
+        r#"line 3, "b:1025": slots must be a number from 1 to 1024"#
     );
     assert_eq!(
         line_refused(b"a\nb\xff\n"),
@@ -162,6 +168,45 @@ fn a_line_is_refused_with_its_number() {
         shown(&parse_lines("a port=1\na port=2\na").unwrap()),
         ["a port=1", "a port=2", "a"]
     );
+}
+
+#[test]
+fn only_lists_that_change_may_name_hosts_with_0_slots() {
+    let text = "a:4\nb:0\nc slots=0\n";
+    let hosts = parse_lines(text).unwrap();
+    assert_eq!(shown(&hosts), ["a:4", "b:0", "c:0"]);
+    assert_eq!(parse_followed_file(text).unwrap(), hosts);
+    assert!(parse_followed_file("# none\n").is_err());
+    let states: Vec<_> = hosts
+        .into_iter()
+        .map(|host| Host::from(host).state)
+        .collect();
+    assert_eq!(
+        states,
+        [HostState::Ready, HostState::Pending, HostState::Pending]
+    );
+    let error = r#""b:0": slots must be a number from 1 to 1024"#;
+    let of_file = parse_hostfile(text).unwrap_err().to_string();
+    assert_eq!(of_file, format!("line 2, {error}"));
+    assert_eq!(refused("a:4,b:0"), format!("host 2, {error}"));
+    assert!("b:0".parse::<HostSpec>().is_err());
+}
+
+#[test]
+fn a_complete_name_is_the_same_host_as_without_its_dot() {
+    assert_eq!(list("me@a.example.org.:4,b."), ["me@a.example.org:4", "b"]);
+    assert!(refused("a.b,A.b.").contains("named before, in host 1"));
+    for host in [".", "a..", "10.0.0.1.", "4."] {
+        assert!(refused(host).contains(": not a host"), "{host}");
+    }
+    for (text, name) in [
+        ("a.b.", "a.b"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("ns/b.", "ns/b."),
+        ("", ""),
+    ] {
+        assert_eq!(without_final_dot(text), name);
+    }
 }
 
 fn host() -> impl Strategy<Value = HostSpec> {

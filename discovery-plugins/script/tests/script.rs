@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_plugin_script::{Options, Script};
-use elasticrun_plugin_sdk::{ErrorKind, Plugin, PluginError, SlotsFrom};
+use elasticrun_plugin_sdk::{ErrorKind, HostState, Plugin, PluginError, SlotsFrom};
 use tempfile::TempDir;
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -105,6 +105,18 @@ fn lines_become_hosts_in_their_order() {
 }
 
 #[test]
+fn a_host_with_0_slots_is_refused_alone() {
+    let script = Fixture::new("#!/bin/sh\nprintf 'a:0\\nb.example.org.:4\\n'\n");
+    let hosts = script.plugin().poll(PLENTY).unwrap().hosts;
+    let seen: Vec<_> = hosts.iter().map(|host| (&*host.id, host.state)).collect();
+    let expected = [
+        ("a", HostState::Pending),
+        ("b.example.org", HostState::Ready),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
 fn nothing_printed_is_an_empty_list() {
     assert_eq!(Fixture::new("#!/bin/sh\n").poll().unwrap(), []);
     assert_eq!(
@@ -170,7 +182,7 @@ fn a_failure_is_bad_configuration_until_it_has_worked_once() {
     poll(&mut plugin, PLENTY).unwrap();
     script.rewrite("#!/bin/sh\nexit 1");
     assert_eq!(kind(&mut plugin), ErrorKind::Retryable);
-    script.rewrite("#!/bin/sh\necho a:0");
+    script.rewrite("#!/bin/sh\necho a:x");
     assert_eq!(kind(&mut plugin), ErrorKind::Retryable);
     fs::remove_file(&script.path).unwrap();
     assert_eq!(kind(&mut plugin), ErrorKind::Retryable);
@@ -184,10 +196,9 @@ fn garbage_is_refused_with_its_line() {
         message.strip_prefix("printed: ").unwrap().to_owned()
     };
     assert_eq!(
-        printed("echo a:1; echo; echo b:0"),
-        r#"line 3, "b:0": slots must be a number from 1 to 1024"#
+        printed("echo a:1; echo; echo b:1025"),
+        r#"line 3, "b:1025": slots must be a number from 1 to 1024"#
     );
-    assert!(printed("echo a:1025").ends_with("slots must be a number from 1 to 1024"));
     assert!(printed("echo a:many").ends_with("slots must be a number from 1 to 1024"));
     assert_eq!(
         printed("printf 'a\\nb\\377\\n'"),

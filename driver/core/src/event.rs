@@ -271,6 +271,11 @@ pub enum Decision {
     },
     /// An agent detected fewer slots on its host than a source reports.
     SlotsDoubted(Doubt),
+    /// A source lists a host with 0 slots, so the host is not used.
+    NoSlots {
+        /// The host without slots.
+        host: HostId,
+    },
     /// A source failed; its last answer stays valid.
     DiscoveryFailed {
         /// A message for the operator.

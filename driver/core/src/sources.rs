@@ -6,6 +6,7 @@
 //! - The slots of a host, most trustworthy first: given by the user, a tag or label, the accelerators that the source
 //!   counted, `--slots-per-host`, the slots that the agent found. Only a count that the source inferred is replaced by
 //!   a lower count of the agent. Each host with a lower count of its agent is announced once ([`Doubt`]).
+//! - A host that a source lists with 0 slots is pending ([`Host::apply_zero_slots`]), and is announced.
 //!
 //! The findings of an agent cost a look at its host alone; an answer costs a look at all hosts.
 
@@ -86,6 +87,10 @@ pub struct Sources {
     /// Hosts with an announced doubt, or one in `doubts`.
     doubted: BTreeSet<HostId>,
     doubts: Vec<Doubt>,
+    /// Hosts that a source lists with 0 slots, so that they are not used.
+    without_slots: BTreeSet<HostId>,
+    /// Those that were not announced yet.
+    new_without_slots: Vec<HostId>,
 }
 
 impl Sources {
@@ -177,7 +182,28 @@ impl Sources {
         std::mem::take(&mut self.doubts)
     }
 
+    /// Hosts that a source lists with 0 slots and that were not announced yet. A host is announced again when a source has
+    /// listed it with slots in between.
+    pub(crate) fn take_without_slots(&mut self) -> Vec<HostId> {
+        std::mem::take(&mut self.new_without_slots)
+    }
+
+    /// Finds the hosts that are pending because a source lists them with 0 slots.
+    fn find_without_slots(&mut self) {
+        let entries = self.answers.iter().flat_map(|answers| &answers.entries);
+        let is_withheld = |host: &Host| host.state == HostState::Pending && host.slots == Some(0);
+        let before = std::mem::take(&mut self.without_slots);
+        for Entry { host, .. } in entries.filter(|entry| is_withheld(&entry.host)) {
+            let id = HostId::new(&host.id);
+            if !before.contains(&id) && !self.without_slots.contains(&id) {
+                self.new_without_slots.push(id.clone());
+            }
+            self.without_slots.insert(id);
+        }
+    }
+
     fn fold(&mut self) {
+        self.find_without_slots();
         let entries = self.answers.iter().flat_map(|answers| &answers.entries);
         self.merges += 1;
         self.hosts = merge_hosts(entries.map(|entry| &entry.host));
@@ -363,6 +389,37 @@ mod tests {
         for state in [HostState::Ready, HostState::Pending, HostState::Pending] {
             sources.answered(0, Snapshot::new(vec![pending()]));
             assert_eq!(sources.hosts()[0].state, state);
+        }
+    }
+
+    #[test]
+    fn a_host_with_0_slots_is_not_used_and_is_announced_once() {
+        let listed = |slots| {
+            let mut host = host(Some(slots), None);
+            host.apply_zero_slots();
+            Snapshot::new(vec![host, Host::new("b")])
+        };
+        let mut sources = Sources::new(1, None);
+        sources.answered(0, listed(4));
+        sources.answered(0, listed(0));
+        assert_eq!(
+            sources.hosts()[0].state,
+            HostState::Ready,
+            "one short answer"
+        );
+        assert_eq!(sources.take_without_slots(), []);
+        for expected in [&["a"][..], &[]] {
+            sources.answered(0, listed(0));
+            assert_eq!(sources.hosts()[0].state, HostState::Pending);
+            assert_eq!(sources.hosts()[1].state, HostState::Ready);
+            let expected: Vec<HostId> = expected.iter().map(|id| HostId::new(*id)).collect();
+            assert_eq!(sources.take_without_slots(), expected);
+        }
+        sources.answered(0, listed(4));
+        assert_eq!(sources.records()[0].slots, 4);
+        for expected in [0, 1] {
+            sources.answered(0, listed(0));
+            assert_eq!(sources.take_without_slots().len(), expected);
         }
     }
 

@@ -20,6 +20,9 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             )
         }
         Decision::SlotsDoubted(doubt) => slots_mismatch(doubt),
+        Decision::NoSlots { host } => {
+            format!("host {host} is not used: its source reports 0 slots")
+        }
         Decision::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
         Decision::DiscoveryWorks => "discovery works again".to_owned(),
         Decision::WorkerFailed {
@@ -218,7 +221,8 @@ pub(super) fn repeat(decision: &Decision) -> Option<Repeat<'_>> {
         Decision::WorkerFailed { host, .. } | Decision::WorkerEnded { host, .. } => {
             Repeat::Worker(host.as_str())
         }
-        Decision::HostFailed { host, .. }
+        Decision::NoSlots { host }
+        | Decision::HostFailed { host, .. }
         | Decision::AtRisk { host, .. }
         | Decision::Draining { host, .. }
         | Decision::Drained { host }

@@ -66,6 +66,7 @@ impl Event {
                     "used": doubt.used,
                 })],
             ),
+            Decision::NoSlots { host } => Self::warn("host_without_slots", [json!({"host": host})]),
             Decision::DiscoveryFailed { why } => {
                 Self::warn("discovery_failed", [json!({"reason": why})])
             }
@@ -370,7 +371,8 @@ mod tests {
                 detected: 4,
                 used: 4,
             }),
-            Decision::SlotsDoubted(_) => Decision::DiscoveryFailed { why },
+            Decision::SlotsDoubted(_) => Decision::NoSlots { host },
+            Decision::NoSlots { .. } => Decision::DiscoveryFailed { why },
             Decision::DiscoveryFailed { .. } => Decision::DiscoveryWorks,
             Decision::DiscoveryWorks => Decision::WorkerFailed {
                 host,

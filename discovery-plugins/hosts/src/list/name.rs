@@ -9,21 +9,32 @@ const LONGEST_NAME: usize = 253;
 /// The length limit of a part of a name in DNS.
 const LONGEST_LABEL: usize = 63;
 
-/// Validates a host name or an IPv4 address.
+/// Validates a host name or an IPv4 address. Returns it without the dot that ends a complete name (`a.example.org.`).
 pub(super) fn host(text: &str) -> Result<String, Problem> {
     if text.is_empty() {
         return Err(Problem::NoHost);
     }
+    let text = strip_final_dot(text);
     if text.len() > LONGEST_NAME || !text.split('.').all(label) {
         return Err(Problem::BadHost);
     }
     // A name whose last label is a number must be an address. `-H 4` and 10.0.0.256 are mistakes.
-    let last = text.rsplit('.').next().unwrap_or(text);
-    let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
-    if numeric && text.parse::<Ipv4Addr>().is_err() {
+    if is_numeric(text) && text.parse::<Ipv4Addr>().is_err() {
         return Err(Problem::BadHost);
     }
     Ok(text.to_owned())
+}
+
+/// A name without the dot at its end. An IPv4 address has none there.
+fn strip_final_dot(text: &str) -> &str {
+    let name = text.strip_suffix('.').filter(|name| !is_numeric(name));
+    name.unwrap_or(text)
+}
+
+/// Whether the last label is a number, so that the text can only be an address.
+fn is_numeric(text: &str) -> bool {
+    let last = text.rsplit('.').next().unwrap_or(text);
+    last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn label(text: &str) -> bool {
@@ -45,6 +56,16 @@ pub(super) fn ipv6(text: &str) -> Result<String, Problem> {
         None => Ok(address.to_string()),
         Some(zone) if label(zone) => Ok(format!("{address}%{zone}")),
         Some(_) => Err(Problem::BadHost),
+    }
+}
+
+/// A host name without the dot that ends a complete name, so that `a.example.org.` and `a.example.org` are one host. Any other
+/// text stays as it is.
+pub fn without_final_dot(text: &str) -> &str {
+    if host(text).is_ok() {
+        strip_final_dot(text)
+    } else {
+        text
     }
 }
 

@@ -18,7 +18,7 @@ pub struct HostSpec {
     pub host: String,
     /// Port of its ssh server. `None` if ssh decides.
     pub port: Option<u16>,
-    /// Number of workers, 1 to [`MAX_SLOTS`]. `None` if not given.
+    /// Number of workers, 1 to [`MAX_SLOTS`]. `None` if not given. 0 only from [`parse_lines`](super::parse_lines).
     pub slots: Option<u32>,
 }
 
@@ -62,22 +62,31 @@ impl FromStr for HostSpec {
     type Err = Problem;
 
     fn from_str(text: &str) -> Result<Self, Problem> {
-        let mut words = text.split_ascii_whitespace();
-        let mut spec = host_and_slots(words.next().unwrap_or_default())?;
-        for word in words {
-            match word.split_once('=') {
-                Some(("slots", _)) if spec.slots.is_some() => return Err(Problem::SlotsTwice),
-                Some(("slots", number)) => spec.slots = Some(slots(number)?),
-                Some(("port", number)) if spec.port.is_none() => spec.port = Some(port(number)?),
-                Some(("port", _)) => return Err(Problem::BadPort),
-                _ => return Err(Problem::UnknownWord),
-            }
+        let spec = from_line(text)?;
+        if spec.slots == Some(0) {
+            return Err(Problem::BadSlots);
         }
         Ok(spec)
     }
 }
 
-/// `[user@]host[:slots]`.
+/// Parses a host, followed by words. Slots may be 0.
+pub(super) fn from_line(text: &str) -> Result<HostSpec, Problem> {
+    let mut words = text.split_ascii_whitespace();
+    let mut spec = host_and_slots(words.next().unwrap_or_default())?;
+    for word in words {
+        match word.split_once('=') {
+            Some(("slots", _)) if spec.slots.is_some() => return Err(Problem::SlotsTwice),
+            Some(("slots", number)) => spec.slots = Some(slots(number)?),
+            Some(("port", number)) if spec.port.is_none() => spec.port = Some(port(number)?),
+            Some(("port", _)) => return Err(Problem::BadPort),
+            _ => return Err(Problem::UnknownWord),
+        }
+    }
+    Ok(spec)
+}
+
+/// `[user@]host[:slots]`. Slots may be 0.
 pub(super) fn host_and_slots(text: &str) -> Result<HostSpec, Problem> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(name::user(user)?), rest),
@@ -109,7 +118,7 @@ pub(super) fn host_and_slots(text: &str) -> Result<HostSpec, Problem> {
 
 fn slots(text: &str) -> Result<u32, Problem> {
     let number = digits(text).ok_or(Problem::BadSlots)?;
-    if (1..=MAX_SLOTS).contains(&number) {
+    if number <= MAX_SLOTS {
         Ok(number)
     } else {
         Err(Problem::BadSlots)

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, slice};
 use elasticrun_plugin_sdk::{
     Host, HostState, Snapshot,
     abi::{Free, RawBuffer},
-    hosts::{MAX_SLOTS, is_address, is_user},
+    hosts::{MAX_SLOTS, is_address, is_user, without_final_dot},
     text::{is_invisible, one_line},
 };
 
@@ -74,7 +74,7 @@ pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
         if !ids.insert(&host.id) {
             return Err(BadAnswer::Repeated { id: id() });
         }
-        if let Some(slots) = host.slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots)) {
+        if let Some(slots) = host.slots.filter(|slots| *slots > MAX_SLOTS) {
             return Err(BadAnswer::Slots { id: id(), slots });
         }
         // An id stands for a missing address, which a host needs only when it is used.
@@ -101,8 +101,15 @@ pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
     Ok(snapshot)
 }
 
-/// Makes each text that is only shown one line of at most 300 characters.
+/// Brings a host into the form that the driver takes: names without a final dot, no ready host with 0 slots, and each text
+/// that is only shown on one line of at most 300 characters.
 fn clean(host: &mut Host) {
+    let names = [&mut host.id, &mut host.address];
+    for name in names.into_iter().chain(&mut host.addresses) {
+        let length = without_final_dot(name).len();
+        name.truncate(length);
+    }
+    host.apply_zero_slots();
     let texts = [&mut host.reason, &mut host.zone, &mut host.kind];
     for text in texts.into_iter().flatten() {
         *text = one_line(text);
@@ -139,7 +146,7 @@ pub(crate) enum BadAnswer {
     Id { id: String },
     #[error("the plugin listed the host {id:?} twice; ids must be unique")]
     Repeated { id: String },
-    #[error("the plugin gave the host {id:?} {slots} slots; allowed are 1 to {MAX_SLOTS}")]
+    #[error("the plugin gave the host {id:?} {slots} slots; allowed are at most {MAX_SLOTS}")]
     Slots { id: String, slots: u32 },
     #[error(
         "the plugin gave the host {id:?} the address {address:?}; allowed is a name of letters, digits, '-', '_' and \
@@ -169,9 +176,8 @@ mod tests {
         assert_eq!(snapshot(br#"{"hosts":[]}"#).unwrap().hosts, []);
         assert_eq!(
             refused(r#"{"hosts":[{"id":"a","slots":1025}]}"#),
-            r#"the plugin gave the host "a" 1025 slots; allowed are 1 to 1024"#
+            r#"the plugin gave the host "a" 1025 slots; allowed are at most 1024"#
         );
-        assert!(refused(r#"{"hosts":[{"id":"a","slots":0}]}"#).contains("0 slots; allowed"));
         let unstarted = br#"{"hosts":[{"id":"ns/b","state":"pending"},{"id":"7"}]}"#;
         assert_eq!(snapshot(unstarted).unwrap().hosts.len(), 2);
         assert_eq!(
@@ -216,6 +222,37 @@ mod tests {
         assert!(refused("").starts_with("the plugin's answer is not a snapshot: EOF"));
         assert!(refused("{}").contains("missing field `hosts`"));
         assert_eq!(snapshot(b"\xff"), Err(BadAnswer::NotUtf8));
+    }
+
+    #[test]
+    fn a_host_with_0_slots_is_refused_alone() {
+        let json = br#"{"hosts":[{"id":"a","slots":0,"reason":"r"},{"id":"b","slots":4},{"id":"c","slots":0,"state":"draining"}]}"#;
+        let found = snapshot(json).unwrap();
+        let states: Vec<_> = found.hosts.iter().map(|h| (h.state, h.slots)).collect();
+        let expected = [
+            (HostState::Pending, Some(0)),
+            (HostState::Ready, Some(4)),
+            (HostState::Draining, None),
+        ];
+        assert_eq!(states, expected);
+        let reason = found.hosts[0].reason.as_deref();
+        assert_eq!(reason, Some("its source reports 0 slots"));
+        let again = serde_json::to_vec(&found).unwrap();
+        assert_eq!(snapshot(&again).unwrap(), found);
+    }
+
+    #[test]
+    fn a_complete_name_is_the_same_host_as_without_its_dot() {
+        let json = br#"{"hosts":[{"id":"a.example.org.","addresses":["b.example.org.","10.0.0.1"]},{"id":"ns/b.","address":"c."}]}"#;
+        let hosts = snapshot(json).unwrap().hosts;
+        assert_eq!(
+            (&*hosts[0].id, &*hosts[0].address),
+            ("a.example.org", "a.example.org")
+        );
+        assert_eq!(hosts[0].addresses, ["b.example.org", "10.0.0.1"]);
+        assert_eq!((&*hosts[1].id, &*hosts[1].address), ("ns/b.", "c"));
+        let twice = refused(r#"{"hosts":[{"id":"a.b"},{"id":"a.b."}]}"#);
+        assert!(twice.contains(r#"the host "a.b" twice"#), "{twice}");
     }
 
     #[test]

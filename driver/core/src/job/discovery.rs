@@ -53,5 +53,7 @@ impl Job {
     fn tell_doubts(&mut self, out: &mut Out) {
         let doubts = self.sources.take_doubts().into_iter();
         out.extend(doubts.map(|doubt| Command::Announce(Decision::SlotsDoubted(doubt))));
+        let without = self.sources.take_without_slots().into_iter();
+        out.extend(without.map(|host| Command::Announce(Decision::NoSlots { host })));
     }
 }

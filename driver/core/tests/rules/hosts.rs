@@ -177,6 +177,29 @@ fn fewer_slots_are_a_removal_and_more_slots_are_a_growth() {
 }
 
 #[test]
+fn a_host_without_slots_leaves_and_the_others_train_on() {
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    let mut without = host("b", 0);
+    without.apply_zero_slots();
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.list(&[host("a", 1), without.clone()]);
+    assert_eq!(harness.size(), 2, "one short answer removes no host");
+    for _ in 0..3 {
+        harness.list(&[host("a", 1), without.clone()]);
+        assert_eq!(members(&harness), named(&[("a", 0)]));
+    }
+    let b = Decision::NoSlots { host: "b".into() };
+    let announced = |harness: &Harness| harness.notes.iter().filter(|note| **note == b).count();
+    assert_eq!(announced(&harness), 1);
+    assert_eq!(harness.base(), Some(commit(1, 2)), "it left at a commit");
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(1));
+    assert_eq!(members(&harness), named(&[("a", 0), ("b", 0)]));
+    assert_eq!((announced(&harness), harness.blacklisted()), (1, 0));
+}
+
+#[test]
 fn a_worker_that_does_not_reach_the_boundary_is_aborted() {
     let mut harness = Harness::new(elastic(2, 1, 4));
     harness.list(&[host("a", 1), host("b", 1)]);
