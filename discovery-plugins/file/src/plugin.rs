@@ -2,8 +2,11 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs,
-    path::{self, PathBuf},
+    fmt,
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{self, Path, PathBuf},
     time::Duration,
 };
 
@@ -11,6 +14,7 @@ use elasticrun_plugin_sdk::{
     ChangeNotifier, Host, HostState, Manifest, Plugin, PluginError, Snapshot,
     hosts::parse_followed_file,
 };
+use nix::fcntl::OFlag;
 use serde::Deserialize;
 
 use crate::watch::Watcher;
@@ -18,6 +22,9 @@ use crate::watch::Watcher;
 /// From a list that lacks hosts to the next poll. The job removes a host that two consecutive polls do not list, so that an
 /// incomplete list does no harm. If the writer has closed the file, the second poll follows soon.
 const CONFIRM: Duration = Duration::from_millis(20);
+
+/// The size limit of the file, in bytes.
+const MAX_FILE: u64 = 4 << 20;
 
 /// Options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
@@ -94,8 +101,30 @@ impl Plugin for Hosts {
 
 impl Hosts {
     fn read(&self) -> Result<Vec<Host>, String> {
-        let content = fs::read(&self.path).map_err(|error| error.to_string())?;
+        let content = read(&self.path)?;
         let hosts = parse_followed_file(content).map_err(|error| error.to_string())?;
         Ok(hosts.into_iter().map(Host::from).collect())
     }
+}
+
+/// Reads a file of limited size. Refuses a named pipe, on which the read would wait for a writer, and a device.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let text = |error: io::Error| error.to_string();
+    // Opening a named pipe waits for a writer, too. For a file, the flag has no effect.
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map_err(text)?;
+    if !file.metadata().map_err(text)?.is_file() {
+        return Err("is no regular file".to_owned());
+    }
+    let mut content = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut content)
+        .map_err(text)?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(format!("is larger than {} MiB", MAX_FILE >> 20));
+    }
+    Ok(content)
 }

@@ -49,6 +49,28 @@ fn the_file_is_read_at_each_poll() {
     assert_eq!(plugin.poll(PLENTY).unwrap_err().kind, ErrorKind::Retryable);
 }
 
+#[test]
+fn a_file_that_becomes_a_named_pipe_is_refused_at_once() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("hosts");
+    fs::write(&path, "a\n").unwrap();
+    let mut plugin = create(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    // Nothing opens the pipe for writing, so reading it would wait forever.
+    let error = plugin.poll(PLENTY).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Retryable);
+    assert!(
+        error.message.ends_with("hosts: is no regular file"),
+        "{error}"
+    );
+    assert!(create(Path::new("/dev/zero")).is_err());
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "b\n").unwrap();
+    assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "b");
+}
+
 /// An instance that pushes to a channel, through the binary interface.
 struct Watched {
     instance: *mut c_void,
