@@ -28,11 +28,6 @@ CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
 # cargo-deny on it. deny.toml also has rules for crates and licences of the main workspace only.
 CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config deny.toml check -A unused-wrapper -A license-not-encountered
 
-# libFuzzer instruments all crates, so they are compiled apart. Only flags that the stable compiler has.
-FUZZ_TARGET := $(or $(ELASTICRUN_FUZZ_TARGET),$(CACHE)/target-fuzz)
-FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-  -Cllvm-args=-sanitizer-coverage-pc-table --cfg fuzzing
-
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGINS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
@@ -184,20 +179,10 @@ flaky: setup ## Repeats tests with processes 50 times on a busy machine; continu
 	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
 	  --minutes $(or $(MINUTES),0) --suites '$(SUITES)' --filter '$(FILTER)'
 
-# The versions are those of the workspace. A finding is written to tests/fuzz/artifacts.
-fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists for one, MINUTES=60 for longer; needs a C++ compiler
-	cp Cargo.lock tests/fuzz/Cargo.lock
-	@names='$(or $(call chosen,make fuzz,$(FUZZ_NAMES)),$(FUZZ_NAMES))'; \
-	host=$$(rustc -vV | sed -n 's/^host: //p'); \
-	cd tests/fuzz && mkdir -p artifacts; \
-	for name in $$names; do \
-	  RUSTFLAGS='$(FUZZ_FLAGS)' CARGO_TARGET_DIR='$(FUZZ_TARGET)' cargo build --release --target "$$host" --bin $$name \
-	    $(if $(filter config,$(or $(CHOSEN),config)),--features driver) \
-	    $(if $(filter footers pages thrift,$(or $(CHOSEN),pages)),--features data); \
-	  mkdir -p corpus/$$name; \
-	  "$(FUZZ_TARGET)/$$host/release/$$name" -max_total_time=$$(( $(or $(MINUTES),1) * 60 )) -timeout=10 \
-	    -artifact_prefix=artifacts/$$name- -print_final_stats=1 corpus/$$name seeds/$$name; \
-	done
+# A number of SECONDS only from the command line: it is a variable of some shells.
+fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists for one, SECONDS=600 for longer; needs a C++ compiler
+	tests/fuzz/fuzz.py --seconds $(or $(if $(filter command,$(origin SECONDS)),$(SECONDS)),$(if $(MINUTES),$$(( $(MINUTES) * 60 ))),60) \
+	  $(call chosen,make fuzz,$(FUZZ_NAMES))
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Looks for known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

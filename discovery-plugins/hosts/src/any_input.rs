@@ -14,6 +14,20 @@ use crate::{
 /// The maximum length of an error in bytes. It quotes at most 80 characters of the input.
 const MAX_ERROR: usize = 1500;
 
+/// Checks an input of the fuzzer if it is for this crate: the first byte selects lists or snapshots. Gives the number of
+/// successful reads.
+///
+/// # Panics
+/// As [`check_lists`] and [`check_snapshots`].
+pub fn check_input(input: &[u8]) -> Option<usize> {
+    let (kind, rest) = input.split_first()?;
+    match kind % 4 {
+        0 => Some(check_lists(rest)),
+        1 => Some(check_snapshots(rest)),
+        _ => None,
+    }
+}
+
 /// Reads bytes as a host file, as the output of a script, and as the value of `--hosts`. Gives the number of successful
 /// reads.
 ///

@@ -15,6 +15,23 @@ use crate::{
     process::{PluginMessage, message, parse},
 };
 
+/// Checks an input of the fuzzer: the first byte selects the reader, the second one the code or the size of parts. Gives the
+/// number of successful reads.
+///
+/// # Panics
+/// As the other functions of this module.
+pub fn check_input(input: &[u8]) -> usize {
+    let [kind, number, rest @ ..] = input else {
+        return 0;
+    };
+    match kind % 4 {
+        0 => check_answer(i32::from(*number), rest),
+        1 => check_stream(usize::from(*number), rest),
+        2 => check_script(rest),
+        _ => str::from_utf8(rest).map_or(0, check_spec),
+    }
+}
+
 /// Reads bytes as each answer of a plugin library: a snapshot, a manifest, and the error of a call. Gives the number of
 /// valid snapshots and manifests.
 ///

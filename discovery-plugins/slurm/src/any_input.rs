@@ -8,6 +8,16 @@ use crate::{
     slots,
 };
 
+/// Checks an input of the fuzzer if it is for this crate: the first byte selects it. Gives the number of names.
+///
+/// # Panics
+/// As [`check`].
+pub fn check_input(input: &[u8]) -> Option<usize> {
+    let (kind, rest) = input.split_first()?;
+    let text = str::from_utf8(rest).ok()?;
+    (kind % 4 >= 2).then(|| check(text))
+}
+
 /// Expands a text as a host list, and reads it as Slurm's variables of tasks and GPUs. Gives the number of names.
 ///
 /// # Panics

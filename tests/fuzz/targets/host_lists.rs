@@ -2,20 +2,9 @@
 //! merged. The first byte selects the reader.
 #![no_main]
 
-use elasticrun_hosts::any_input;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((kind, rest)) = input.split_first() else {
-        return;
-    };
-    match kind % 4 {
-        0 => drop(any_input::check_lists(rest)),
-        1 => drop(any_input::check_snapshots(rest)),
-        _ => {
-            if let Ok(text) = str::from_utf8(rest) {
-                elasticrun_plugin_slurm::any_input::check(text);
-            }
-        }
-    }
+    elasticrun_hosts::any_input::check_input(input);
+    elasticrun_plugin_slurm::any_input::check_input(input);
 });

@@ -6,17 +6,5 @@ use elasticrun_plugin_loader::any_input;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let [kind, number, rest @ ..] = input else {
-        return;
-    };
-    match kind % 4 {
-        0 => drop(any_input::check_answer(i32::from(*number), rest)),
-        1 => drop(any_input::check_stream(usize::from(*number), rest)),
-        2 => drop(any_input::check_script(rest)),
-        _ => {
-            if let Ok(text) = str::from_utf8(rest) {
-                any_input::check_spec(text);
-            }
-        }
-    }
+    any_input::check_input(input);
 });

@@ -24,6 +24,18 @@ macro_rules! round_trip {
     }};
 }
 
+/// Checks an input of the fuzzer: whether the peer is trusted, the size of parts, and the stream. Gives the number of
+/// successful reads.
+///
+/// # Panics
+/// As [`check`].
+pub fn check_input(input: &[u8]) -> usize {
+    match input {
+        [trusted, cut, stream @ ..] => check(trusted & 1 == 1, usize::from(*cut), stream),
+        _ => 0,
+    }
+}
+
 /// Feeds a stream to a frame buffer in parts of `cut` bytes, and reads each body as every message that a peer may send.
 /// Gives the number of successful reads.
 ///

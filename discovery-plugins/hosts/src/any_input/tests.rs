@@ -1,5 +1,8 @@
 //! Damaged lists and snapshots: the fuzzer's checks, bounded, on any compiler.
 
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
 use crate::any_input;
 use proptest::prelude::*;
 
@@ -66,6 +69,13 @@ fn the_examples_are_valid() {
     }
     let all = SNAPSHOTS.join("\n");
     assert_eq!(any_input::check_snapshots(all.as_bytes()), SNAPSHOTS.len());
+}
+
+#[test]
+fn each_seed_of_the_fuzzer_is_read() {
+    for (name, seed) in seeds::read("host_lists") {
+        assert_ne!(any_input::check_input(&seed), Some(0), "{name}");
+    }
 }
 
 proptest! {

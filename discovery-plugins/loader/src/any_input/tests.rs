@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
 use crate::any_input;
 use proptest::prelude::*;
 
@@ -88,6 +91,15 @@ fn the_examples_are_valid() {
     assert_eq!(any_input::check_stream(3, &stream), 6);
     assert_eq!(any_input::check_script(b"a:4\n[::1]:2 port=22\n"), 2);
     assert!(SPECS.iter().all(|spec| any_input::check_spec(spec) == 1));
+}
+
+#[test]
+fn each_seed_of_the_fuzzer_is_read() {
+    for (name, seed) in seeds::read("plugin_answers") {
+        // An error is no snapshot, and what a plugin logs is no message for the caller.
+        let is_read = !["error", "changed", "log"].contains(&&*name);
+        assert_eq!(any_input::check_input(&seed) > 0, is_read, "{name}");
+    }
 }
 
 proptest! {

@@ -1,5 +1,8 @@
 //! Damaged host lists of Slurm: the fuzzer's check, bounded, on any compiler.
 
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
 use crate::any_input;
 use proptest::prelude::*;
 
@@ -31,6 +34,17 @@ const WORDS: [&str; 12] = [
 fn the_examples_are_valid() {
     for list in LISTS {
         assert!(any_input::check(list) > 0 || list.contains(':'), "{list}");
+    }
+}
+
+#[test]
+fn each_seed_of_the_fuzzer_is_expanded() {
+    for (name, seed) in seeds::read("host_lists") {
+        let names = any_input::check_input(&seed);
+        assert!(
+            names.is_none_or(|names| names > 0) || name == "gpus" || name == "tasks",
+            "{name}"
+        );
     }
 }
 

@@ -1,9 +1,16 @@
 //! Properties of the command line, over random words.
 
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
 use std::ffi::OsString;
 
 use crate::{
-    cli::{Invocation, any_input::check_words, parse},
+    cli::{
+        Invocation,
+        any_input::{check_input, check_words},
+        parse,
+    },
     config::{KEYS, any_input::check_file, variable},
 };
 use proptest::prelude::*;
@@ -87,6 +94,13 @@ fn file() -> impl Strategy<Value = String> {
 fn each_line_is_valid_by_itself() {
     for line in LINES {
         assert!(check_file(line), "{line}");
+    }
+}
+
+#[test]
+fn each_seed_of_the_fuzzer_is_accepted() {
+    for (name, seed) in seeds::read("config") {
+        assert!(check_input(&seed), "{name}");
     }
 }
 

@@ -1,8 +1,7 @@
 //! The seeds of the fuzzer, and thousands of damaged ones, on any compiler.
 
-#![allow(clippy::unwrap_used)]
-
-use std::{fs, path::Path};
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
 
 use elasticrun_core::random::Random;
 
@@ -10,24 +9,6 @@ use super::{check_footer, check_pages, check_thrift};
 
 /// Damaged inputs of each target.
 const INPUTS: usize = 4000;
-
-/// The seeds of a target, sorted by name.
-fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/fuzz/seeds")
-        .join(target);
-    let mut seeds: Vec<_> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| {
-            let name = entry.file_name().into_string().unwrap();
-            (name, fs::read(entry.path()).unwrap())
-        })
-        .collect();
-    seeds.sort();
-    assert!(!seeds.is_empty());
-    seeds
-}
 
 /// Flips, cuts, repeats and inserts bytes.
 fn damaged(seed: &[u8], random: &mut Random) -> Vec<u8> {
@@ -51,7 +32,7 @@ fn damaged(seed: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 fn with_damage(target: &str, check: impl Fn(&[u8])) {
-    let seeds = seeds(target);
+    let seeds = seeds::read(target);
     let mut random = Random::from_seed(0);
     for input in 0..INPUTS {
         let (_, seed) = &seeds[input % seeds.len()];
@@ -61,13 +42,13 @@ fn with_damage(target: &str, check: impl Fn(&[u8])) {
 
 #[test]
 fn seeds_are_valid() {
-    for (name, seed) in seeds("pages") {
+    for (name, seed) in seeds::read("pages") {
         assert_eq!(check_pages(&seed), !name.starts_with("bad-"), "{name}");
     }
-    for (name, seed) in seeds("footers") {
+    for (name, seed) in seeds::read("footers") {
         assert_eq!(check_footer(&seed), !name.starts_with("bad-"), "{name}");
     }
-    for (name, seed) in seeds("thrift") {
+    for (name, seed) in seeds::read("thrift") {
         assert_eq!(check_thrift(&seed) > 0, !name.starts_with("bad-"), "{name}");
     }
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
 use crate::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
     HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,
@@ -189,6 +192,13 @@ fn with_body(frame: &[u8], damages: &[Damage]) -> Vec<u8> {
 fn each_kind_of_message_is_understood() {
     for frame in frames() {
         assert!(any_stream::check(true, 3, &frame) > 0, "{frame:?}");
+    }
+}
+
+#[test]
+fn each_seed_of_the_fuzzer_has_a_message() {
+    for (name, seed) in seeds::read("frames") {
+        assert!(any_stream::check_input(&seed) > 0, "{name}");
     }
 }
 
