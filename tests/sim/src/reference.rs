@@ -218,8 +218,8 @@ impl Reference {
     }
 
     /// Applies a decision of the job.
-    pub(crate) fn note(&mut self, note: &Decision) {
-        match note {
+    pub(crate) fn on_decision(&mut self, decision: &Decision) {
+        match decision {
             Decision::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
                 self.recent.push(domain.clone());

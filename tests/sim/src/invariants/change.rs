@@ -93,8 +93,8 @@ fn is_patient(world: &World, host: &HostId) -> bool {
     (world.reference.drain_due(host)).is_some_and(|due| world.driver_now() < due)
 }
 
-pub(super) fn note(world: &mut World, note: &Decision, step: &[Command]) {
-    match note {
+pub(super) fn on_decision(world: &mut World, decision: &Decision, step: &[Command]) {
+    match decision {
         Decision::Interrupting { round, cause } => {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
             // A failure in the same step came after the deadline that this decision follows from.

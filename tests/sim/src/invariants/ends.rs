@@ -83,10 +83,10 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let now = world.driver_now();
     let memory = &mut world.invariants.ends;
-    match note {
+    match decision {
         Decision::WorkerFailed {
             host,
             process,

@@ -107,19 +107,19 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             world.violate("rule 6", what);
         }
         match command {
-            Command::Announce(note) => {
-                world.reference.note(note);
-                change::note(world, note, commands);
-                ends::note(world, note);
-                removal::note(world, note);
-                reserve::note(world, note, commands);
-                paths::note(world, note);
-                r9::note(world, note);
-                r10::note(world, note);
-                reasons::note(world, note);
-                worker_ended::note(world, note);
-                r12::note(world, note);
-                groups::note(world, note);
+            Command::Announce(decision) => {
+                world.reference.on_decision(decision);
+                change::on_decision(world, decision, commands);
+                ends::on_decision(world, decision);
+                removal::on_decision(world, decision);
+                reserve::on_decision(world, decision, commands);
+                paths::note(world, decision);
+                r9::on_decision(world, decision);
+                r10::on_decision(world, decision);
+                reasons::on_decision(world, decision);
+                worker_ended::on_decision(world, decision);
+                r12::on_decision(world, decision);
+                groups::on_decision(world, decision);
             }
             // The agent that connects replaces another.
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }

@@ -22,12 +22,12 @@ pub(super) struct Memory {
     lost: BTreeSet<usize>,
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let memory = &mut world.invariants.r10;
-    match note {
+    match decision {
         Decision::Finishing => memory.finishing = true,
         Decision::RoundPlanned { .. } | Decision::Interrupting { .. } if memory.finishing => {
-            let what = format!("a member has finished and the job goes on: {note:?}");
+            let what = format!("a member has finished and the job goes on: {decision:?}");
             world.violate("R10", what);
         }
         Decision::RoundStarted { .. } | Decision::Attached => memory.finishing = false,

@@ -20,16 +20,16 @@ pub(super) struct Memory {
     lost: Time,
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let now = world.driver_now();
     let memory = &mut world.invariants.r12;
     if matches!(
-        note,
+        decision,
         Decision::HostFailed { .. } | Decision::WentEarly { .. }
     ) {
         memory.lost = now;
     }
-    match note {
+    match decision {
         Decision::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
         Decision::RoundStarted { .. } => memory.went.clear(),
         _ => {}

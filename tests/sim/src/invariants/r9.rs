@@ -46,13 +46,13 @@ fn survivors_suffice(world: &World) -> bool {
 }
 
 /// Checks that a recovery takes no longer than necessary.
-pub(super) fn note(world: &mut World, note: &Decision) {
-    if matches!(note, Decision::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np)
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
+    if matches!(decision, Decision::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np)
     {
         // Perhaps there are enough slots only for a moment of this step.
         world.invariants.r9.few_slots = None;
     }
-    match note {
+    match decision {
         // The job may wait for replacements or changes, so only the time since the last failure counts.
         Decision::WorkerFailed { .. } => {
             world.invariants.r9.recovers = survivors_suffice(world).then_some(world.driver_now());

@@ -13,9 +13,9 @@ pub(super) struct Memory {
     over: bool,
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let memory = &mut world.invariants.reasons;
-    match note {
+    match decision {
         Decision::RoundStarted { .. } => memory.over = false,
         Decision::Interrupting { .. } | Decision::RoundAborted { started: true, .. } => {
             memory.over = true

@@ -33,8 +33,8 @@ pub(crate) fn terminated(world: &mut World, host: usize, process: Process) {
     }
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
-    let Decision::HostFailed { host, why } = note else {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
+    let Decision::HostFailed { host, why } = decision else {
         return;
     };
     let Some(index) = index_of(host).filter(|_| why.contains("did not answer a plan")) else {

@@ -32,12 +32,12 @@ pub(super) fn is_needed(
         && !enough_stay(world, |host| newcomers::is_admitted(world, host))
 }
 
-pub(super) fn note(world: &mut World, note: &Decision, step: &[Command]) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision, step: &[Command]) {
     if let Decision::Stopped {
         host,
         process,
         why: StopReason::Removed,
-    } = note
+    } = decision
         && !step.iter().any(change::is_failure)
         && is_stopped_early(world, host, *process)
     {

@@ -29,9 +29,9 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     };
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let memory = &mut world.invariants.worker_ended;
-    match note {
+    match decision {
         Decision::WorkerFailed {
             host,
             process,

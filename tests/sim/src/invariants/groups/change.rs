@@ -59,21 +59,21 @@ fn ends(
         return Err(("rule 5", "a member has succeeded"));
     }
     let told = |which: fn(&Decision) -> bool| {
-        let mut notes = commands.iter();
-        notes.any(|command| matches!(command, Command::Announce(note) if which(note)))
+        let mut commands = commands.iter();
+        commands.any(|command| matches!(command, Command::Announce(decision) if which(decision)))
     };
     let (added, removed) = match cause {
         Cause::WorkerFailed { .. } => {
-            let counted = told(|note| matches!(note, Decision::GroupRestarts { .. }));
+            let counted = told(|decision| matches!(decision, Decision::GroupRestarts { .. }));
             return match counted {
                 true => Ok(()),
                 false => Err(("rule 5", "no restart is counted for it")),
             };
         }
         Cause::HostFailed { .. } => {
-            let lost = told(|note| {
+            let lost = told(|decision| {
                 matches!(
-                    note,
+                    decision,
                     Decision::HostFailed { .. } | Decision::WentEarly { .. }
                 )
             });

@@ -210,12 +210,12 @@ fn attached(world: &mut World) {
 }
 
 /// A decision of the job, in the order of the decisions.
-pub(super) fn note(world: &mut World, note: &Decision) {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let now = world.driver_now();
     let fence = world.plan.settings.fence;
     let memory = &mut world.invariants.groups;
     if matches!(
-        note,
+        decision,
         Decision::HostFailed { .. } | Decision::WentEarly { .. }
     ) {
         memory.fenced = Some(now + fence);
