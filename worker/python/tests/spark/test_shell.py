@@ -69,6 +69,16 @@ def test_spark_may_make_a_cluster_of_this_machine(bench: Bench, free: None):
     assert sorted(line.split("RANK")[1].split()[0] for line in lines) == ["0", "1"], ended.stdout
 
 
+def test_a_local_master_runs_a_script_by_its_relative_path(bench: Bench, free: None):
+    (bench.folder / "program").mkdir()
+    (bench.folder / "program" / "train.py").write_text("import helper\n" + SCRIPT)
+    (bench.folder / "program" / "helper.py").write_text("")
+    ended = elasticrun(bench, "--spark", "local[2]", "-np", "2", "python3", "program/train.py")
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if "RANK" in line]
+    assert sorted(line.split("RANK")[1].split()[0] for line in lines) == ["0", "1"], ended.stdout
+
+
 def test_without_a_bound_as_many_slots_are_asked_for_as_are_needed(bench: Bench, free: None):
     (bench.folder / "train.py").write_text(SCRIPT)
     ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", "python3", "train.py")

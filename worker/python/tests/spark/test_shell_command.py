@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticrun.spark.shell_command import MAX_BYTES, file_size, local_modules, plan, zip_modules
+from elasticrun.spark.shell_command import MAX_BYTES, file_size, local_modules, plan, runs_in_place, zip_modules
 
 #: Files of a user's directory, with their sizes in bytes.
 SIZES = {
@@ -39,6 +39,11 @@ def planned(*command: str) -> tuple[list[str], list[str], list[str]]:
 
 def words(*command: str) -> list[str]:
     return planned(*command)[0]
+
+
+def test_only_tasks_of_a_local_master_run_in_place():
+    assert all(map(runs_in_place, ("local", "local[*]", "local[2]", "local[2,3]")))
+    assert not any(map(runs_in_place, ("local-cluster[2,1,512]", "spark://local:7077", "yarn", "k8s://local[2]")))
 
 
 def test_an_interpreter_is_never_copied():

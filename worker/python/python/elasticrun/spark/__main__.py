@@ -109,6 +109,8 @@ def _command_on_executors(context: SparkContext, command: list[str], scratch: Pa
     from . import shell_command
     from .job import report
 
+    if shell_command.runs_in_place(context.master):
+        return command
     try:
         shipment = shell_command.plan(command, shell_command.file_size)
     except ValueError as error:

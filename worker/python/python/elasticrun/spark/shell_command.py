@@ -6,6 +6,7 @@ This module decides, and reads Python files. It calls nothing of Spark.
 - The Python script is copied, and the modules beside it that it imports.
 - Of the other words, relative paths of files of up to :data:`MAX_BYTES` are copied. Absolute paths stay as they are: they are
   in a file system that the executors share.
+- With the master ``local`` nothing is copied: its tasks run in the directory of the command (:func:`runs_in_place`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MAX_BYTES", "Shipment", "file_size", "local_modules", "plan", "zip_modules"]
+__all__ = ["MAX_BYTES", "Shipment", "file_size", "local_modules", "plan", "runs_in_place", "zip_modules"]
 
 #: Maximum size in bytes of a file that is copied because the command names it. It does not apply to programs and scripts.
 MAX_BYTES = 64 << 20
@@ -45,6 +46,14 @@ class Shipment:
     folder: Path
     imports: list[str]
     too_large: list[str]
+
+
+def runs_in_place(master: str) -> bool:
+    """Whether tasks of a Spark master run in the directory of the command, so that its words are right for them as they are.
+
+    ``local-cluster[...]`` has executors with directories of their own.
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def plan(command: Sequence[str], size: Callable[[str], int | None]) -> Shipment:
