@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-WATCH_ABORT = """
-import threading
-from elasticrun import _abort
-over = threading.Event()
-_abort.watch(lambda round: over.set())
-
-"""
+from support.events import WATCH_ABORT
 
 
 def test_survivors_of_a_sigkill_go_on_from_the_newest_commit(start):
