@@ -58,6 +58,18 @@ def test_held_slots_have_their_times(monkeypatch: pytest.MonkeyPatch):
     assert [held.attempt for held in listener.held(within=1)] == [8]
 
 
+def test_a_task_ends_with_its_executor(monkeypatch: pytest.MonkeyPatch):
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr("elasticrun.spark.listener.time", clock)
+    listener = Listener(SimpleNamespace())
+    listener.onJobStart(job_start(1, 10, "a"))
+    listener.onTaskStart(task(7))
+    clock.monotonic = lambda: 112.0
+    listener.onExecutorRemoved(removed("1"))
+    assert listener.held() == []
+    assert listener.held(within=1) == [Held("a", "1", "b", 7, 100.0, 112.0)]
+
+
 def test_nothing_grows_with_the_jobs_of_a_slot():
     listener = Listener(SimpleNamespace())
     for job in range(100):

@@ -15,6 +15,7 @@ from elasticrun.spark.slots import Slots
 from elasticrun.spark.task import TaskSpec, serve
 
 MISSING = SlotFailure("no package", permanent=True)
+LOST = SlotFailure("its executor was lost")
 
 
 def failures_of(*slots: int) -> PermanentFailures:
@@ -47,17 +48,25 @@ def test_a_slot_that_runs_after_a_failure_leaves_hope():
     assert failures.reason([0, 1], {}, 1000) is None
     failures.add(0, MISSING)
     assert failures.reason([0, 1], {}, 1000) is None
-    assert failures.reason([0, 1], {}, 1029) is None
-    assert failures.reason([0, 1], {}, 1030) == "no package"
+    assert failures.reason([0, 1], {}, 2000) is None, "executors that can run tasks may come back"
+
+
+def test_a_slot_that_has_run_and_lost_its_executor_leaves_hope():
+    for ran, expected in ((9.9, "no package"), (10.0, None)):
+        failures = failures_of(1)
+        failures.add(0, SlotFailure("its executor was lost"), ran)
+        failures.add(0, MISSING)
+        assert failures.reason([0, 1], {}, 100) is None
+        assert failures.reason([0, 1], {}, 200) == expected, ran
 
 
 def test_a_task_that_began_within_the_half_minute_is_waited_for():
     failures = failures_of(0, 1)
     assert failures.reason([0, 1], {}, 0) is None
     assert failures.reason([0, 1], {0: 29}, 31) is None, "it may run"
+    assert failures.reason([0, 1], {0: 30.1}, 31) == "no package", "a later task would delay the end for ever"
     assert failures.reason([0, 1], {0: 29}, 39) is None, "it runs"
-    assert failures.reason([0, 1], {}, 40) is None, "the half minute begins anew"
-    assert failures.reason([0, 1], {0: 70.1}, 70.2) == "no package", "a later task would delay the end for ever"
+    assert failures.reason([0, 1], {}, 1000) is None
 
 
 def test_a_slot_has_failed_until_it_runs():
@@ -97,12 +106,27 @@ def held(slots: Slots, slot: int, since: float, until: float | None = None) -> H
     return Held(slots.group(slot), "1", "b", 7, since, until)
 
 
-def test_a_slot_that_failed_counts_as_granted_once_it_runs(monkeypatch: pytest.MonkeyPatch):
-    """Slot 0 fails on one executor, and is held by another one. No Spark job is submitted."""
-    clock, now_held = Clock(), list[Held]()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
     monkeypatch.setattr("elasticrun.spark.slots.time", clock)
+    return clock
+
+
+@pytest.fixture
+def now_held() -> list[Held]:
+    return []
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch, now_held: list[Held]) -> Slots:
+    """Two slots that submit no Spark job."""
     monkeypatch.setattr(Slots, "_thread", lambda self, slot: threading.Thread())
-    slots = Slots(None, TaskSpec((), "", 0), 2, print, print, lambda group: [], lambda: now_held)
+    return Slots(None, TaskSpec((), "", 0), 2, print, print, lambda group: [], lambda: now_held)
+
+
+def test_a_slot_that_failed_counts_as_granted_once_it_runs(slots: Slots, clock: Clock, now_held: list[Held]):
+    """Slot 0 fails on one executor, and is held by another one."""
     assert not slots._is_hopeless(0, MISSING)
     now_held.append(held(slots, 0, since=1))
     clock.now = 10.9
@@ -116,12 +140,38 @@ def test_a_slot_that_failed_counts_as_granted_once_it_runs(monkeypatch: pytest.M
     clock.now = 60
     assert not slots._is_hopeless(1, MISSING), "slot 0 runs"
     assert slots.unusable is None
-    now_held.clear()
+
+
+def test_a_job_that_no_slot_can_run_is_ended_once(slots: Slots, clock: Clock, now_held: list[Held]):
     assert not slots._is_hopeless(0, MISSING)
-    clock.now = 90
-    assert slots._is_hopeless(1, MISSING)
+    assert not slots._is_hopeless(1, MISSING)
+    now_held.append(held(slots, 0, since=1, until=10.9))
+    clock.now = 40
+    assert slots._is_hopeless(0, MISSING), "its task ran too short a time"
     assert slots.unusable == "no package"
-    assert not slots._is_hopeless(0, MISSING), "the job is ended once"
+    assert not slots._is_hopeless(1, MISSING)
+
+
+def test_a_job_whose_only_slot_ran_and_lost_its_executor_waits(slots: Slots, clock: Clock, now_held: list[Held]):
+    now_held.append(held(slots, 0, since=1))
+    clock.now = 12
+    assert not slots._is_hopeless(0, LOST), "the event of its end has not come"
+    for slot in (0, 1):
+        assert not slots._is_hopeless(slot, MISSING)
+    now_held.clear()
+    for now in (1000, 2000):
+        clock.now = now
+        assert not slots._is_hopeless(1, MISSING)
+    assert slots.unusable is None
+
+
+def test_a_task_that_ended_before_its_job_counts_as_run(slots: Slots, clock: Clock, now_held: list[Held]):
+    now_held.append(held(slots, 0, since=1, until=12))
+    clock.now = 13
+    assert not slots._is_hopeless(0, LOST)
+    for now in (13, 1000):
+        clock.now = now
+        assert not any(slots._is_hopeless(slot, MISSING) for slot in (0, 1))
 
 
 def raised_by_task(error: BaseException) -> Exception:

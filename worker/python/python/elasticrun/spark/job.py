@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,8 @@ def run_job(
         ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
         spec = TaskSpec(ports, endpoint.secret, 0, distributed)
         listener = Listener(context)
-        slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end, listener.jobs, listener.held)
+        tasks = functools.partial(listener.held, math.inf)
+        slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end, listener.jobs, tasks)
         watchdog = Watchdog(context, driver.end)
         decommission = Decommission(context, listener, slots, driver, report)
         describe_now = functools.partial(describe, context, slots, listener)

@@ -167,4 +167,6 @@ class Listener:
         """An executor was removed, together with its tasks."""
         executor = event.executorId()
         self._removed = f"executor {executor}: {event.reason()}"
-        self._held = {a: held for a, held in self._held.items() if held.executor != executor}
+        for attempt in [attempt for attempt, held in self._held.items() if held.executor == executor]:
+            held = self._held.pop(attempt)
+            self._ended[held.group] = replace(held, until=time.monotonic())

@@ -18,20 +18,28 @@ class PermanentFailures:
     """Slots whose last executor could run no task.
 
     Such a slot is requested again, and has not failed once it runs on another executor. Nor has a slot failed that has never been
-    granted, so the job waits for it. Once the service of a slot has ended, the executors are of use, and no later failure ends the
-    job.
+    granted, so the job waits for it. Once a slot has run, the executors are of use, and no later failure ends the job: the slot may
+    have lost its executor, and hosts that can run tasks may come back.
 
     All times are seconds of one clock, which never goes backwards.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
-        self._served = False
+        #: Whether a slot has run.
+        self._has_run = False
         #: When all slots were first found to have failed; None while one may be used.
         self._since: float | None = None
 
-    def add(self, slot: int, failure: SlotFailure) -> None:
-        """Records that a slot was lost before or while its service ran on an executor."""
+    def add(self, slot: int, failure: SlotFailure, held_for: float = 0.0) -> None:
+        """Records that a slot was lost before or while its service ran on an executor.
+
+        Args:
+            slot: the slot.
+            failure: why it was lost.
+            held_for: seconds for which its task ran; 0 if it did not.
+        """
+        self._has_run = self._has_run or held_for >= _RUNS_AFTER
         if failure.permanent:
             self._texts[slot] = failure.text
         else:
@@ -39,7 +47,7 @@ class PermanentFailures:
 
     def add_served(self, slot: int) -> None:
         """Records that the service of a slot has run, and has ended by itself."""
-        self._served = True
+        self._has_run = True
         self._texts.pop(slot, None)
 
     def has_failed(self, slot: int, held_for: float) -> bool:
@@ -59,7 +67,8 @@ class PermanentFailures:
             held: when executors began to run the tasks of slots. Slots that no executor runs are left out.
             now: the time.
         """
-        if self._served or not requested:
+        self._has_run = self._has_run or any(now - since >= _RUNS_AFTER for since in held.values())
+        if self._has_run or not requested:
             return None
         if not all(self.has_failed(slot, now - held.get(slot, now)) for slot in requested):
             self._since = None

@@ -46,7 +46,7 @@ class Slots:
         report: prints a line for the user.
         end: ends the job. It is called once no slot can be used.
         jobs: returns the ids of the Spark jobs of a group that run, as far as they are known.
-        held: returns the slots that tasks hold now, which may contain slots of other jobs.
+        held: returns the slots whose tasks have ended, and then those that tasks hold now. They may contain slots of other jobs.
 
     Attributes:
         unusable: why no slot can be used; None while one may be.
@@ -199,9 +199,13 @@ class Slots:
 
     def _is_hopeless(self, slot: int, failure: SlotFailure) -> bool:
         """Records a failure. Returns whether no slot can be used, and this failure is the first to show it."""
-        since = {held.group: held.since for held in self._held()}
+        now = time.monotonic()
+        tasks = list(self._held())
+        since = {task.group: task.since for task in tasks if task.until is None}
+        # The event of the end of this slot's task may have come or not.
+        held_for = max((task.seconds(now) for task in tasks if task.group == self.group(slot)), default=0.0)
         with self._lock:
-            self._permanent.add(slot, failure)
+            self._permanent.add(slot, failure, held_for)
             if self.unusable is not None:
                 return False
             requested = self._requested()
@@ -209,7 +213,7 @@ class Slots:
             held = {
                 other: since[self.group(other)] for other in requested if other != slot and self.group(other) in since
             }
-            self.unusable = self._permanent.reason(requested, held, time.monotonic())
+            self.unusable = self._permanent.reason(requested, held, now)
             return self.unusable is not None
 
     def _run_job(self, slot: int) -> SlotFailure | None:
