@@ -217,8 +217,8 @@ bench-recovery-torch: ## The same with torch, compared with torchrun; a quarter 
 bench-commit: ## Commits of a torch state compared with memcpy; steps compared with DDP on gloo
 	benches/python.sh commit_torch.py
 
-bench-data: ## Reading of data sets compared with pyarrow and Petastorm; ROWS=100000 for fewer rows
-	benches/data.sh --rows $(or $(ROWS),800000)
+bench-data: ## Reading of data sets compared with pyarrow and Petastorm; ROWS=100000 for fewer rows; BASELINE=wheel of another build
+	benches/data.sh --rows $(or $(ROWS),800000) $(if $(BASELINE),--baseline '$(BASELINE)')
 
 bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under several memory budgets
 	cargo build --locked --release -q -p elasticrun-benches --bin bench_order

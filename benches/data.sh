@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Compares the reader of data sets with pyarrow and petastorm: processor time per row, rows per second, memory.
 #
-# Usage: benches/data.sh [--rows N] [--trials N] [--baseline BENCH_DATA]
-# BENCH_DATA is the program `bench_data` of another build, which is measured beside that of this one.
+# Usage: benches/data.sh [--rows N] [--trials N] [--baseline BUILD]
+# BUILD is another build, which is measured beside this one in alternation: the program `bench_data` of another checkout, a wheel,
+# or a directory with the installed package. For the last two the wheel of this tree is built, and both are read from Python.
 # Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch. Writes the
 # data sets into a temporary directory (2.4 GB). The last line of the output is JSON.
 set -euo pipefail
@@ -33,4 +34,32 @@ else
     echo "data: petastorm cannot be set up here: no peer" >&2
 fi
 programs="${CARGO_TARGET_DIR:-target}/release"
-exec "$python" benches/python/data.py "$programs/bench_data" "$programs/bench_repartition" "${peer[@]}" "$@"
+
+# package BUILD DIRECTORY: prints where the package of a wheel or of a directory is.
+package() {
+    case "$1" in
+    *.whl) "$python" -m zipfile -e "$1" "$2" && echo "$2" ;;
+    *) [ -d "$1/elasticrun" ] && realpath "$1" ;;
+    esac
+}
+
+options=()
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+while [ $# -gt 0 ]; do
+    if [ "$1" != --baseline ]; then
+        options+=("$1")
+    elif [ -f "${2:-}" ] && [ -x "$2" ]; then
+        options+=(--baseline "$(realpath "$2")")
+        shift
+    elif before="$(package "${2:-}" "$scratch/before")"; then
+        ours="$(worker/python/build.sh release "$scratch")"
+        options+=(--packages "$(package "$ours" "$scratch/ours")" "$before")
+        shift
+    else
+        echo "data: --baseline ${2:-}: expected the program bench_data, a wheel, or a directory with the package elasticrun" >&2
+        exit 2
+    fi
+    shift
+done
+"$python" benches/python/data.py "$programs/bench_data" "$programs/bench_repartition" "${peer[@]}" "${options[@]}"

@@ -1,12 +1,12 @@
 """Compares the reader with its peers: processor time per row, rows per second, memory.
 
-Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--baseline BENCH_DATA] [--petastorm-python PYTHON
-[--torch-site DIR]]
+Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--baseline BENCH_DATA] [--packages DIR DIR]
+[--petastorm-python PYTHON [--torch-site DIR]]
 
 Runs BENCH_DATA and the peers in alternation on data sets of eight kinds: lists or bytes of 128 float32, or rows of any size
 (lists of 64 to 512 int32, and bytes as of images), snappy or zstd. pyarrow writes them with its defaults, except for row groups
 of 4,096 rows (of images: 512) and no dictionary, which such values do not need. With --baseline, another build of BENCH_DATA
-runs beside this one. The column "read" are the bytes that a program reads from files in an epoch, in proportion to those of the
+runs beside this one. With --packages, two builds of the Python package do: that of this tree, and the other one. The column "read" are the bytes that a program reads from files in an epoch, in proportion to those of the
 column. The last line is one JSON object.
 """
 
@@ -27,10 +27,14 @@ import pyarrow.parquet as pq
 WIDTH, GROUP, FILES = 128, 4096, 4
 RAGGED = ("tokens", "images")
 PEERS = Path(__file__).with_name("data_peers.py")
+#: Readers through the Python package: of this tree, and of another build.
+PACKAGES = ("package", "pkg-before")
 #: Readers, and the prefixes of their figures.
 PREFIXES = {
     "ours": "",
     "before": "before_",
+    "package": "package_",
+    "pkg-before": "package_before_",
     "pyarrow": "pyarrow_numpy_",
     "values": "pyarrow_values_",
     "petastorm": "petastorm_",
@@ -103,6 +107,9 @@ def readers(args: argparse.Namespace, kind: str, directory: Path) -> dict[str, l
     }
     if args.baseline:
         commands["before"] = [args.baseline, str(directory), *options]
+    for name, package in zip(PACKAGES, args.packages or (), strict=False):
+        reader = [sys.executable, str(PEERS), "elasticrun", kind, str(directory)]
+        commands[name] = ["env", f"PYTHONPATH={package}", *reader]
     if kind == "binary":
         commands["values"] = [sys.executable, str(PEERS), "values", kind, str(directory)]
     if args.petastorm_python and kind not in RAGGED:
@@ -126,6 +133,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--trials", type=int, default=9)
     parser.add_argument("--baseline", help="another build of BENCH_DATA")
+    parser.add_argument(
+        "--packages", nargs=2, help="directories with the Python package: of this build, of another one"
+    )
     parser.add_argument("--petastorm-python")
     parser.add_argument("--torch-site", help="where petastorm's loaders find torch")
     args = parser.parse_args()
@@ -142,7 +152,7 @@ def main() -> None:
             print(f"round {number} of {args.trials}", file=sys.stderr)
             for (kind, codec), directory in sets.items():
                 for name, command in readers(args, kind, directory).items():
-                    if name in ("ours", "before", "pyarrow", "values") or number < 3:
+                    if name in ("ours", "before", *PACKAGES, "pyarrow", "values") or number < 3:
                         trials[kind, codec][name].append(run(command))
         for (kind, codec), measured_of in trials.items():
             base = median(measured_of["ours"][1:], "us_per_row")
@@ -160,9 +170,11 @@ def main() -> None:
                     report[f"{prefix}{kind}{suffix}_read_ratio"] = ratio
                 if us is None or base is None:
                     continue
+                # A build is compared with the other one that is measured in the same way.
+                same = median(measured_of["package"][1:], "us_per_row") if name == "pkg-before" else base
                 rows_per_s, rss = median(measured, "rows_per_s"), median(measured, "rss_mib")
                 print(
-                    f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}{ratio or '':>7}"
+                    f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{(same or base) / us:>7.2f}{ratio or '':>7}"
                 )
     # A million row groups over 10,000 workers, of which one in 200 leaves.
     plan = run([args.bench_repartition, "--groups", "1000000", "--workers", "10000"])

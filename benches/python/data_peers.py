@@ -1,12 +1,13 @@
 """Measures reading a data set with other readers: one epoch of the column `x`, as one line of JSON.
 
-Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary|tokens|images DIRECTORY
+Usage: data_peers.py elasticrun|pyarrow|values|petastorm|loader|batched list|binary|tokens|images DIRECTORY
 
 All produce batches of shape (1024, 128), but for tokens and images, whose rows differ in size: pyarrow gives the offsets and
 the values of 1,024 rows. "pyarrow" reads one row group after the other without a shuffle, by the fastest way
 to NumPy for the type. For bytes, that is a view of its buffers, which needs rows of equal length without nulls. "values" uses
 the Python values of pyarrow for bytes. "petastorm" shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
-BatchedDataLoader, also shuffle 16,384 rows and do not support bytes. torch is found in TORCH_SITE.
+BatchedDataLoader, also shuffle 16,384 rows and do not support bytes. torch is found in TORCH_SITE. "elasticrun" reads by the Python package that
+PYTHONPATH names.
 """
 
 import json
@@ -58,6 +59,26 @@ def ragged_batches(directory: Path):
                 for start in range(0, len(chunk), BATCH):
                     part = offsets[start : start + BATCH + 1]
                     yield part - part[0], values[part[0] : part[-1]].copy()
+
+
+def elasticrun_batches(kind: str, directory: Path):
+    """Batches of the Python package, shuffled among 16,384 rows, with the settings of the program bench_data.
+
+    Imports first: they are no part of reading.
+    """
+    import elasticrun
+    from elasticrun.data import ParquetDataset
+
+    elasticrun.init()
+    options = {"shuffle_rows": SHUFFLED, "memory": 16 << 20, "threads": 2}
+
+    def batches():
+        data = ParquetDataset(directory, batch_size=BATCH, columns=["x"], **options)
+        for _ in data.epochs(1):
+            for batch in data:
+                yield batch.arrow()["x"] if kind in RAGGED else batch["x"]
+
+    return batches()
 
 
 def value_batches(directory: Path):
@@ -121,6 +142,7 @@ def peak_mib() -> int:
 def main() -> None:
     peer, kind, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
     batches = {
+        "elasticrun": lambda: elasticrun_batches(kind, directory),
         "pyarrow": lambda: ragged_batches(directory) if kind in RAGGED else pyarrow_batches(kind, directory),
         "values": lambda: value_batches(directory),
         "petastorm": lambda: petastorm_batches(kind, directory),
@@ -133,6 +155,9 @@ def main() -> None:
         import torch  # noqa: F401
     wall, before, rows = time.perf_counter(), processor(), 0
     for batch in batches:
+        if peer == "elasticrun":
+            rows += len(batch)
+            continue
         if kind in RAGGED:
             rows += len(batch[0]) - 1
             continue
