@@ -108,6 +108,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         clock: clock.clone(),
         control: control_in,
         output: console.clone(),
+        outputs: control::Outputs::default(),
         store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),

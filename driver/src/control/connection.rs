@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::BufMut;
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{
     FromAgent, HostId, ToAgent,
@@ -13,15 +14,15 @@ use elasticrun_protocol::{
     frame::{self, FrameBuffer},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpStream, tcp::OwnedReadHalf},
     sync::{OwnedSemaphorePermit, mpsc},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{HANDSHAKE, Input, Port, handshake, log_refused};
+use super::{HANDSHAKE, Input, LINGER, Port, handshake, log_refused};
 use crate::console::Piece;
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
@@ -87,7 +88,7 @@ pub(super) async fn run(
     drop(permit);
     let served = match purpose {
         Purpose::Control => control(stream, frames, from, instance, &port).await,
-        Purpose::Output => output(stream, frames, &port).await,
+        Purpose::Output => output(stream, frames, instance, &port).await,
         Purpose::Store => store(stream, frames, &port).await,
         Purpose::Memory => Ok(()),
     };
@@ -111,7 +112,7 @@ async fn control(
     let (reader, writer) = stream.into_split();
     let (sender, receiver) = mpsc::channel(ORDERS);
     let close = CancellationToken::new();
-    let written = write(writer, receiver, close.clone());
+    let written = write(writer, receiver, close.clone(), LINGER);
     port.tasks.spawn(written.instrument(span));
     let connected = Input::Connected {
         software: register.software.clone(),
@@ -189,7 +190,10 @@ async fn read(
             Some(Ok(0)) => return "its agent closed the connection".into(),
             Some(Ok(_)) => {}
             Some(Err(error)) => return format!("the connection to its agent failed: {error}"),
-            None => return format!("its agent was silent for {:?}", port.silence),
+            None => {
+                port.outputs.fell_silent(host);
+                return format!("its agent was silent for {:?}", port.silence);
+            }
         }
     }
 }
@@ -213,12 +217,18 @@ async fn read_some(
     }
 }
 
-/// Writes the queue, in batches.
+/// Writes the queue, in batches. Once the connection is closed, the peer has [`LINGER`] to take what is left.
 async fn write(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<Vec<u8>>,
     close: CancellationToken,
+    linger: Duration,
 ) {
+    let over = async {
+        close.cancelled().await;
+        sleep(linger).await;
+    };
+    tokio::pin!(over);
     loop {
         let first = tokio::select! {
             biased;
@@ -229,7 +239,12 @@ async fn write(
         while let Ok(more) = queue.try_recv() {
             batch.extend_from_slice(&more);
         }
-        if let Err(error) = writer.write_all(&batch).await {
+        let written = tokio::select! {
+            biased;
+            written = writer.write_all(&batch) => written,
+            () = &mut over => return tracing::debug!("an agent does not read its last commands"),
+        };
+        if let Err(error) = written {
             tracing::debug!(%error, "cannot write to an agent");
             close.cancel();
             return;
@@ -252,23 +267,119 @@ async fn store(
     Ok(())
 }
 
+/// Passes output of workers to the console.
 async fn output(
     mut stream: TcpStream,
     mut frames: FrameBuffer,
+    instance: u64,
     port: &Port,
 ) -> Result<(), handshake::Error> {
     let OutputOf { host } = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
+    let open = port.outputs.open(host, instance);
     loop {
         while let Some(output) = frames.next_message()? {
-            let host = host.clone();
+            let host = open.host.clone();
             port.output.write(Piece { host, output }).await;
             // A worker that prints without end must not hold up the run loop.
             tokio::task::yield_now().await;
         }
-        if stream.read_buf(frames.buffer()).await? == 0 {
+        let buffer = frames.buffer();
+        if read_output(&mut stream, buffer, &open.silent, &port.stop, LINGER).await? == 0 {
             return Ok(());
         }
+    }
+}
+
+/// Reads the next bytes of output. Gives 0 at the end of the connection, and when it is given up: its host is silent, and no
+/// byte has come for `linger`, or at the end of the job.
+async fn read_output(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut impl BufMut,
+    silent: &CancellationToken,
+    ends: &CancellationToken,
+    linger: Duration,
+) -> std::io::Result<usize> {
+    let given_up = async {
+        silent.cancelled().await;
+        let _ = timeout(linger, ends.cancelled()).await;
+    };
+    tokio::select! {
+        biased;
+        read = stream.read_buf(buffer) => read,
+        () = given_up => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tokio::{io::duplex, task::yield_now};
+
+    use super::*;
+
+    /// Longer than any test.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// The tokens of a silent host and of the end of the job.
+    fn tokens(is_silent: bool, has_ended: bool) -> [CancellationToken; 2] {
+        [is_silent, has_ended].map(|is_set| {
+            let token = CancellationToken::new();
+            if is_set {
+                token.cancel();
+            }
+            token
+        })
+    }
+
+    /// Reads twice from a connection that has brought a byte and is over then.
+    async fn reads(is_silent: bool, has_ended: bool, linger: Duration) -> [usize; 2] {
+        let (mut agent, mut stream) = duplex(8);
+        agent.write_all(b"x").await.expect("there is room");
+        let [silent, ends] = tokens(is_silent, has_ended);
+        let mut buffer = BytesMut::new();
+        let mut counts = [usize::MAX; 2];
+        for count in &mut counts {
+            let read = read_output(&mut stream, &mut buffer, &silent, &ends, linger);
+            *count = read.await.expect("it is open");
+        }
+        counts
+    }
+
+    /// Whether a connection without a byte is waited for.
+    async fn waits(is_silent: bool, has_ended: bool) -> bool {
+        let (_agent, mut stream) = duplex(8);
+        let [silent, ends] = tokens(is_silent, has_ended);
+        let mut buffer = BytesMut::new();
+        let read = read_output(&mut stream, &mut buffer, &silent, &ends, LONG);
+        tokio::select! {
+            biased;
+            _ = read => false,
+            () = yield_now() => true,
+        }
+    }
+
+    #[tokio::test]
+    async fn output_of_a_silent_host_is_read_and_its_connection_is_given_up() {
+        assert_eq!(reads(true, false, Duration::ZERO).await, [1, 0]);
+        assert!(waits(true, false).await, "more may be on its way");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_job_does_not_wait_for_the_output_of_a_silent_host() {
+        assert_eq!(reads(true, true, LONG).await, [1, 0]);
+        assert!(waits(false, true).await, "other hosts may have output");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_does_not_read_its_last_commands_is_not_waited_for() {
+        let (_agent, stream) = duplex(1);
+        let (frames, queue) = mpsc::channel(1);
+        frames.try_send(vec![0; 2]).expect("there is room");
+        let close = CancellationToken::new();
+        close.cancel();
+        // Else it would wait for as long as the agent lives.
+        write(stream, queue, close, Duration::ZERO).await;
     }
 }

@@ -7,6 +7,7 @@
 
 mod connection;
 mod handshake;
+mod outputs;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,9 +22,13 @@ use tracing::Instrument as _;
 
 use crate::{clock::Clock, console::Console, store};
 pub use connection::Writer;
+pub use outputs::Outputs;
 
 /// How long a peer may take to prove the job's secret.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a connection may take to carry its last bytes once it is closed, or once its host is silent.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// How many peers may be in their handshake at once.
 const MAX_HANDSHAKES: usize = 1024;
@@ -75,6 +80,8 @@ pub struct Port {
     pub control: mpsc::Sender<Input>,
     /// Takes output of workers. A slow reader delays only the agents' output.
     pub output: Console,
+    /// The connections for output.
+    pub outputs: Outputs,
     /// Takes connections to the key-value store.
     pub store: store::Handle,
     /// Ends the port.
