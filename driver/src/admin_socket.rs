@@ -3,8 +3,8 @@
 //! The driver listens on a Unix socket in the directory of this user's runs (0700). Every process that can open the
 //! directory may send requests. A request is one line of JSON, and so is its answer. A connection carries one of each.
 //!
-//! The driver removes its socket when it ends. A killed driver leaves its socket behind. The next command that looks for
-//! a job removes it.
+//! The driver removes its socket when it ends. A killed driver leaves its socket behind. The next driver removes it, and so
+//! does the next command that looks for a job.
 
 use std::{
     collections::BTreeMap,
@@ -158,6 +158,14 @@ pub fn serve(
     Ok(Socket { path })
 }
 
+/// Removes what killed drivers and agents of this user have left on this machine.
+pub fn remove_stale() {
+    elasticrun_agent::remove_stale_runs();
+    if let Err(error) = running() {
+        tracing::debug!(%error, "sockets of killed drivers stay");
+    }
+}
+
 /// Serves the one request of a connection.
 async fn serve_one(
     stream: tokio::net::UnixStream,
@@ -224,9 +232,13 @@ fn exchange(mut stream: UnixStream, request: &Request) -> anyhow::Result<Answer>
 
 /// Connections to the drivers of this user on this machine, by run id.
 fn running() -> anyhow::Result<Vec<(String, UnixStream)>> {
-    let directory = elasticrun_agent::runs_directory()?;
+    running_in(&elasticrun_agent::runs_directory()?)
+}
+
+/// Connections to the drivers with a socket in this directory. Removes the sockets of drivers that were killed.
+fn running_in(directory: &Path) -> anyhow::Result<Vec<(String, UnixStream)>> {
     let mut runs = Vec::new();
-    for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
         let Some(id) = run_id(&path) else { continue };
         match UnixStream::connect(&path) {
@@ -244,4 +256,24 @@ fn running() -> anyhow::Result<Vec<(String, UnixStream)>> {
 fn run_id(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(NAME.0)?.strip_suffix(NAME.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_of_killed_drivers_are_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |run| directory.path().join(format!("{}{run}{}", NAME.0, NAME.1));
+        let _lives = UnixListener::bind(path("lives")).expect("a socket");
+        // A closed listener leaves its file, as a killed one does.
+        drop(UnixListener::bind(path("killed")).expect("a socket"));
+        let runs = running_in(directory.path()).expect("it can be read");
+        let runs: Vec<_> = runs.iter().map(|(run, _)| run.as_str()).collect();
+        assert_eq!(runs, ["lives"]);
+        assert!(path("lives").exists() && !path("killed").exists());
+    }
 }

@@ -7,13 +7,17 @@ use std::{
 };
 
 use elasticrun_agent::{AgentOptions, Ended, Launch};
+use elasticrun_plugin_sdk::text::one_line_within;
 use elasticrun_protocol::auth::Secret;
 
 use crate::{
     cli::{AgentStart, JoinRequest},
     config::{LogFormat, LogLevel, Setting as _, SlotsPerHost},
-    exit, logging,
+    exit, join_token, logging,
 };
+
+/// The length limit of the line that says why an agent ended, in characters.
+const MAX_CHARS: usize = 4096;
 
 /// Runs the agent until its end and returns the exit code.
 pub fn run(mode: AgentStart) -> u8 {
@@ -45,7 +49,12 @@ pub fn run(mode: AgentStart) -> u8 {
     match options.and_then(serve) {
         Ok(_) => exit::SUCCESS,
         Err(why) => {
-            let _ = writeln!(io::stderr(), "elasticrun: {why}");
+            // It may have words of a peer that has proved nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "elasticrun: {}",
+                one_line_within(&why, MAX_CHARS)
+            );
             exit::USAGE
         }
     }
@@ -73,9 +82,7 @@ pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
 }
 
 fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
-    let file = request.token_file.display();
-    let token = fs::read_to_string(&request.token_file)
-        .map_err(|error| format!("--join-token-file {file}: {error}"))?;
+    let token = join_token::read(&request.token_file).map_err(|error| format!("{error:#}"))?;
     let slots = match request.slots {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,

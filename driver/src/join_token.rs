@@ -2,8 +2,8 @@
 
 use std::{
     fmt,
-    fs::{self, OpenOptions},
-    io::Write,
+    fs::{File, OpenOptions},
+    io::{Read, Write},
     net::SocketAddr,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
@@ -62,18 +62,30 @@ fn random() -> anyhow::Result<Secret> {
     Secret::random().map_err(|error| anyhow::anyhow!("no randomness: {error}"))
 }
 
+/// Reads the file of a token.
+///
+/// # Errors
+/// The file cannot be read, or other users may read it.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    let context = || format!("--join-token-file {}", path.display());
+    let mut file = File::open(path).with_context(context)?;
+    // The mode of the file that is read, and not of another one that has taken its place.
+    let mode = file.metadata().with_context(context)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!(
+            "--join-token-file {}: others may read it (mode {:03o}); chmod 600 it",
+            path.display(),
+            mode & 0o777
+        );
+    }
+    let mut token = String::new();
+    file.read_to_string(&mut token).with_context(context)?;
+    Ok(token)
+}
+
 fn read_or_create(path: &Path) -> anyhow::Result<String> {
     if path.exists() {
-        let mode = fs::metadata(path)?.permissions().mode();
-        if mode & 0o077 != 0 {
-            bail!(
-                "--join-token-file {}: others may read it (mode {:03o}); chmod 600 it",
-                path.display(),
-                mode & 0o777
-            );
-        }
-        let token = fs::read_to_string(path)
-            .with_context(|| format!("--join-token-file {}", path.display()))?;
+        let token = read(path)?;
         if token.trim().len() < 16 {
             bail!(
                 "--join-token-file {}: a token has at least 16 characters",
@@ -88,4 +100,24 @@ fn read_or_create(path: &Path) -> anyhow::Result<String> {
         .with_context(|| format!("--join-token-file {}", path.display()))?;
     writeln!(file, "{token}")?;
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("token");
+        let token = read_or_create(&path).expect("it is made");
+        assert_eq!(read(&path).expect("only we may read it").trim(), token);
+        for mode in [0o640, 0o604] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+            let error = read(&path).expect_err("others may read it").to_string();
+            assert!(error.contains("others may read it"), "{error}");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
+use elasticrun_plugin_sdk::text::one_line;
 use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{Span, error_span};
@@ -162,6 +163,7 @@ impl Driver {
             } => {
                 let host = agent.host.clone();
                 if software != env!("CARGO_PKG_VERSION") {
+                    let software = one_line(&software);
                     let this = env!("CARGO_PKG_VERSION");
                     self.reporter.warn(&format!(
                         "host {host} runs elasticrun {software}, this is {this}"

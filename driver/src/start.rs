@@ -109,11 +109,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         control: control_in,
         output: console.clone(),
         outputs: control::Outputs::default(),
+        refusals: control::Refusals::default(),
         store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),
     };
     tasks.spawn(control::serve(listener, port).instrument(span.clone()));
+    admin_socket::remove_stale();
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket = socket.inspect_err(|error| {

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{HANDSHAKE, Input, LINGER, Port, handshake, log_refused};
+use super::{HANDSHAKE, Input, LINGER, Port, handshake};
 use crate::console::Piece;
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
@@ -83,7 +83,7 @@ pub(super) async fn run(
     .await;
     let purpose = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
         Ok(purpose) => purpose,
-        Err(error) => return log_refused(from, &error),
+        Err(error) => return port.refusals.log(from, &error),
     };
     drop(permit);
     let served = match purpose {

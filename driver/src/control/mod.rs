@@ -8,6 +8,7 @@
 mod connection;
 mod handshake;
 mod outputs;
+mod refusals;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,6 +24,7 @@ use tracing::Instrument as _;
 use crate::{clock::Clock, console::Console, store};
 pub use connection::Writer;
 pub use outputs::Outputs;
+pub use refusals::Refusals;
 
 /// How long a peer may take to prove the job's secret.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -82,6 +84,8 @@ pub struct Port {
     pub output: Console,
     /// The connections for output.
     pub outputs: Outputs,
+    /// The log lines of refused peers.
+    pub refusals: Refusals,
     /// Takes connections to the key-value store.
     pub store: store::Handle,
     /// Ends the port.
@@ -124,9 +128,4 @@ pub async fn serve(listener: TcpListener, port: Port) {
             }
         }
     }
-}
-
-/// Logs a refused peer.
-fn log_refused(from: SocketAddr, error: &handshake::Error) {
-    tracing::warn!(peer = %from, %error, "refused a connection to the control port");
 }

@@ -24,6 +24,9 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
+/// How often an agent that a user has started says that it cannot reach the driver.
+const WARN_INTERVAL: Duration = Duration::from_secs(30);
+
 /// An authenticated connection to the driver, and what it needs to become a control connection.
 #[derive(Debug)]
 pub(crate) struct Reached {
@@ -49,9 +52,11 @@ pub(crate) struct Joined {
 
 /// Tries all addresses until the driver of the job answers.
 ///
-/// Retries refused connections and timeouts until the deadline. Does not retry a failed authentication.
+/// Retries refused connections and timeouts until the deadline. Does not retry a failed authentication. An agent that joins
+/// by itself warns after the first turn without success, and then every [`WARN_INTERVAL`].
 pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<Reached, Error> {
     let mut backoff = FIRST_BACKOFF;
+    let mut warns = options.self_registered.then(Instant::now);
     loop {
         let mut tried = Vec::new();
         let mut refused = None;
@@ -78,6 +83,12 @@ pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<R
                 within: options.connect_timeout,
                 tried: tried.join("; "),
             });
+        }
+        if warns.is_some_and(|due| due <= Instant::now()) {
+            warns = Some(Instant::now() + WARN_INTERVAL);
+            let tried = tried.join("; ");
+            let within = options.connect_timeout;
+            tracing::warn!(?within, %tried, "cannot reach the driver yet; trying on");
         }
         sleep_until(Instant::now() + backoff).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);

@@ -6,7 +6,7 @@
 //!
 //! The holder of the lock (`flock`) is the only agent of this run and host. So a slot has at most one live process,
 //! also when agents change (invariant R4). The directory of a killed agent is removed by the next agent of this run and
-//! host, or by any agent of this user after [`STALE_AGE`].
+//! host, or by any driver or agent of this user after [`STALE_AGE`].
 
 use std::{
     env,
@@ -89,6 +89,13 @@ fn make(dir: &Path, user: u32) -> Result<bool, Error> {
         )));
     }
     Ok(is_new)
+}
+
+/// Removes the directories of agents of this user that were killed some time ago.
+pub fn remove_stale_runs() {
+    if let Ok(root) = root() {
+        remove_stale(&root);
+    }
 }
 
 /// Removes directories of agents that were killed at least [`STALE_AGE`] ago.

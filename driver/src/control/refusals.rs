@@ -1,0 +1,95 @@
+//! Log lines of peers that were refused at the control port: few, however many peers there are.
+
+use std::{
+    mem,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use elasticrun_plugin_sdk::text::one_line;
+use tokio::time::Instant;
+
+use super::handshake;
+
+/// Lines that are logged in a window.
+const SHOWN: usize = 10;
+
+/// Length of a window. It begins with a refusal.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Logs refused peers. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(Arc<Mutex<Window>>);
+
+impl Refusals {
+    /// Logs a refused peer, unless there were many in a short time. Then they are counted, and the next line that is logged
+    /// follows their number.
+    pub(super) fn log(&self, from: SocketAddr, error: &handshake::Error) {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = window.line(Instant::now());
+        drop(window);
+        // The words of a stranger may be in it.
+        let error = one_line(&error.to_string());
+        match line {
+            Line::Logged { unlogged: 0 } => {}
+            Line::Logged { unlogged } => {
+                tracing::warn!(unlogged, "refused further connections to the control port");
+            }
+            Line::Counted => {
+                return tracing::debug!(peer = %from, %error, "refused a connection to the control port");
+            }
+        }
+        tracing::warn!(peer = %from, %error, "refused a connection to the control port");
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// It is logged, after the number of earlier refusals that were not.
+    Logged { unlogged: usize },
+    /// It is only counted.
+    Counted,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    until: Option<Instant>,
+    count: usize,
+}
+
+impl Window {
+    /// What becomes of the line of a refusal.
+    fn line(&mut self, now: Instant) -> Line {
+        let mut unlogged = 0;
+        if self.until.is_none_or(|until| until <= now) {
+            self.until = Some(now + WINDOW);
+            unlogged = mem::take(&mut self.count).saturating_sub(SHOWN);
+        }
+        self.count += 1;
+        if self.count <= SHOWN {
+            Line::Logged { unlogged }
+        } else {
+            Line::Counted
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_strangers_are_a_few_lines_and_a_number() {
+        let (mut window, began) = (Window::default(), Instant::now());
+        let lines = |window: &mut Window, now, count| {
+            let lines: Vec<_> = (0..count).map(|_| window.line(now)).collect();
+            let logged = lines.iter().filter(|line| **line != Line::Counted).count();
+            (logged, lines.into_iter().next())
+        };
+        let logged = |unlogged| Some(Line::Logged { unlogged });
+        assert_eq!(lines(&mut window, began, 1000), (10, logged(0)));
+        assert_eq!(lines(&mut window, began + WINDOW, 3), (3, logged(990)));
+        assert_eq!(lines(&mut window, began + 2 * WINDOW, 1), (1, logged(0)));
+    }
+}
