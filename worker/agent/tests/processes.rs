@@ -139,13 +139,16 @@ async fn a_command_that_does_not_exist_is_named() {
     for (command, why) in [
         (
             "/no/such/train.py",
-            "/no/such/train.py: No such file or directory",
+            "/no/such/train.py: no such file on this host; expected a program that each host has",
         ),
         (
             "no-such-command",
-            "no-such-command: No such file or directory",
+            "no-such-command: not found on the PATH of this host; expected a program on PATH, or a path to one",
         ),
-        ("/etc/passwd", "/etc/passwd: Permission denied"),
+        (
+            "/etc/passwd",
+            "/etc/passwd: not executable on this host; expected a program, made executable by chmod +x",
+        ),
     ] {
         let driver = Driver::new(vec![command.into()]).await;
         let (_agent, mut control, _lines) = driver.with_agent().await;

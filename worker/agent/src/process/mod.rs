@@ -1,6 +1,7 @@
 //! Worker processes: their environment, their start, and the agent's handle of each.
 
 mod environment;
+mod not_started;
 mod starter;
 mod worker_process;
 

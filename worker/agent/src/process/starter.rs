@@ -21,6 +21,7 @@ use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
 use tracing::Span;
 
+use super::not_started::{plain, reason};
 use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling};
 
 /// A process to start.
@@ -96,7 +97,8 @@ fn start(request: ToStart) -> Result<Started, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(directory) = request.directory.filter(|name| Path::new(name).is_dir()) {
+    let directory = request.directory.filter(|name| Path::new(name).is_dir());
+    if let Some(directory) = &directory {
         command.current_dir(directory);
     }
     let agent = std::process::id();
@@ -108,7 +110,7 @@ fn start(request: ToStart) -> Result<Started, String> {
         command.pre_exec(move || prepare(agent, in_slurm));
     }
     let spawned = command.spawn();
-    let mut child = spawned.map_err(|error| format!("{program}: {}", plain(&error)))?;
+    let mut child = spawned.map_err(|error| reason(program, directory.as_deref(), &error))?;
     let pid = child.id();
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(format!("{program}: no pipes for its output"));
@@ -166,13 +168,4 @@ fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
     Ok(())
-}
-
-/// The text of a system error, without the error number.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
 }
