@@ -1,6 +1,10 @@
 //! Hosts that register themselves: `elasticrun agent --join`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+};
 
 use elasticrun_process_tests::{Event, Job, Kind, Running};
 
@@ -64,6 +68,47 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert!(ended.events.iter().all(|event| event.host == "one"));
+}
+
+#[test]
+fn a_token_that_others_may_read_is_refused_by_the_agent() {
+    let (mut job, token, port) = listening();
+    let open = token.with_file_name("open");
+    fs::copy(&token, &open).unwrap();
+    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let (code, said) = wait(agent(port, &open, job.tag(), "one"));
+    assert_ne!(code, 0);
+    assert!(said.contains("others may read it"), "{said}");
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    job.finish();
+    job.wait_said("succeeded");
+    wait(one);
+    job.end().expect(0, &["succeeded"]);
+}
+
+#[test]
+fn an_agent_that_cannot_reach_its_driver_says_so() {
+    let (mut job, token, port) = listening();
+    // Nothing listens at this port.
+    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let nowhere = free.local_addr().unwrap().port();
+    drop(free);
+    let mut lost = agent(nowhere, &token, job.tag(), "lost");
+    let mut said = String::new();
+    let mut stderr = BufReader::new(lost.stderr.take().unwrap());
+    while !said.contains("cannot reach the driver yet") {
+        let read = stderr.read_line(&mut said).unwrap();
+        assert_ne!(read, 0, "it has ended: {said}");
+    }
+    lost.kill().unwrap();
+    lost.wait().unwrap();
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    job.finish();
+    job.wait_said("succeeded");
+    wait(one);
+    job.end().expect(0, &["succeeded"]);
 }
 
 #[test]
