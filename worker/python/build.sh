@@ -13,7 +13,9 @@ python="$(./venv.sh wheel)"
 built="$target/$([ "$profile" = dev ] && echo debug || echo "$profile")"
 
 # In development this builds the whole workspace, as all other builds do. cargo then unifies features, and compiles nothing twice.
-cargo build --locked --profile "$profile" "$([ "$profile" = dev ] && echo --workspace || echo --package=elasticrun)" >&2
+# A build with features shares no crate of the workspace with them.
+what="$([ "$profile" = dev ] && [ -z "${3:-}" ] && echo --workspace || echo --package=elasticrun)"
+cargo build --locked --profile "$profile" "$what" >&2
 mkdir -p elasticrun.data/scripts
 install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun

@@ -16,7 +16,7 @@ DISCOVERED = "--host-discovery-script {} --discovery-interval 50ms --last-call 5
 def test_a_worker_stays_at_a_boundary_until_the_common_one_is_known(start, tmp_path):
     change = start.hosts("localhost:1\n127.0.0.1:1\n127.0.0.2:1\n")
     job = start.count(
-        f"-np 3 --min-np 1 {DISCOVERED.format(start.discovery)} --interrupt-timeout 1s --abort-timeout 1s"
+        f"-np 3 --min-np 1 {DISCOVERED.format(start.discovery)} --interrupt-timeout 3s --abort-timeout 3s"
         " --heartbeat-timeout 4s --blacklist forever",
         WATCH_HOLD + f"""
 stopped = "{tmp_path}/stopped"
@@ -56,7 +56,7 @@ train(state)
     change("localhost:1\n127.0.0.1:1\n")
     text = job.succeed()
     assert "PASSED" not in text, text
-    assert [entry[1:] for entry in start.rounds(text)[3:]] == [(0, 1, 0)], text
+    assert start.rounds(text)[-1][1:] == (0, 1, 0), text
 
 
 def test_a_worker_that_is_behind_goes_on_to_the_boundary_of_the_first(start):
@@ -92,13 +92,13 @@ train(state)
         job.until("READY")
     change("localhost:2\n127.0.0.1:1\n")
     text = job.succeed()
-    assert start.rounds(text)[2:] == [(2, rank, 3, 6) for rank in range(3)], text
+    assert [entry[1:] for entry in start.rounds(text)[2:]] == [(rank, 3, 6) for rank in range(3)], text
     # The last one is a newcomer.
     assert sorted(int(line.split()[-1]) for line in text.splitlines() if "STEPS" in line) == [0, 6, 6], text
 
 
 def test_a_worker_passes_no_boundary_once_another_round_may_run(start, tmp_path):
-    token, mark = tmp_path / "token", tmp_path / "round 3 runs"
+    token, mark = tmp_path / "token", tmp_path / "another round runs"
     job = start.count(
         f"-np 2 --min-np 1 --launcher agent --listen 127.0.0.1:0 --join-token-file {token}"
         " --failure-domain slot --blacklist forever"
@@ -117,12 +117,12 @@ def train(state):
         if os.environ["ELASTICRUN_HOST"] == "two":
             os.kill(os.getpid(), signal.SIGKILL)
         e.barrier()
-    while e.world().round == 2:
-        # The only worker of this round. The driver loses its host, and cannot know what it does.
+    while os.environ["ELASTICRUN_HOST"] == "one":
+        # The only worker of round 2. The driver loses its host, and cannot know what it does.
         runs = os.path.exists(mark)
         state.check_host_updates()
         if runs:
-            open(f"{mark} beside another", "w").close()
+            open(f"{mark} beside this", "w").close()
             signal.pause()
     open(mark, "w").close()
     while state.step < 2000:
@@ -140,7 +140,7 @@ train(state)
         return start.command(str(_binary.find()), *words, "--host", name)
 
     one, _ = agent("one"), agent("two")
-    job.until("ROUND 2")
+    job.until("RANK 0 OF 1")
     os.kill(one.process.pid, signal.SIGSTOP)
     try:
         job.until("its agent was silent")
@@ -149,5 +149,5 @@ train(state)
     finally:
         os.kill(one.process.pid, signal.SIGCONT)
     text = job.succeed()
-    assert start.rounds(text)[2:] == [(2, 0, 1, 5), (3, 0, 1, 5)], text
-    assert not (tmp_path / "round 3 runs beside another").exists()
+    assert [entry[1:] for entry in start.rounds(text)[2:]] == [(0, 1, 5), (0, 1, 5)], text
+    assert not (tmp_path / "another round runs beside this").exists()

@@ -32,14 +32,14 @@ train(state)
 """,
     ).succeed()
     assert text.count("CAUGHT") == 6
-    assert start.rounds(text)[3:] == [(2, 0, 2, 5), (2, 1, 2, 5)], text
+    assert [entry[1:] for entry in start.rounds(text)[3:]] == [(0, 2, 5), (1, 2, 5)], text
 
 
 def test_a_worker_that_is_told_to_stop_before_it_has_left_its_round_ends_quietly(start):
     change = start.hosts("localhost:1\n127.0.0.1:1\n")
     job = start.count(
         f"-np 2 --min-np 1 --host-discovery-script {start.discovery} --discovery-interval 50ms"
-        " --interrupt-timeout 1s --abort-timeout 1s",
+        " --interrupt-timeout 3s --abort-timeout 3s",
         """
 from elasticrun import _native
 
