@@ -6,7 +6,8 @@ use std::{
     path::PathBuf,
 };
 
-use elasticrun_process_tests::{Event, Job, Kind, Running};
+use elasticrun_process_tests::{Event, Job, Kind, Running, send_signal};
+use nix::sys::signal::Signal;
 
 use crate::agents::{agent, port, wait};
 
@@ -14,7 +15,12 @@ const FLAGS: &str = "-np 2 --min-np 1 --max-np 4 --launcher agent --listen 127.0
 
 /// A job that waits for agents, with the file of its token and its port.
 fn listening() -> (Running, PathBuf, u16) {
-    let job = Job::new(FLAGS);
+    listening_with("")
+}
+
+/// The same with more flags.
+fn listening_with(flags: &str) -> (Running, PathBuf, u16) {
+    let job = Job::new(&format!("{FLAGS} {flags}"));
     let token = job.directory().join("token");
     let mut job = job
         .flag(["--join-token-file", &token.display().to_string()])
@@ -109,6 +115,50 @@ fn an_agent_that_cannot_reach_its_driver_says_so() {
     job.wait_said("succeeded");
     wait(one);
     job.end().expect(0, &["succeeded"]);
+}
+
+#[test]
+fn a_driver_keeps_no_connection_of_a_silent_host() {
+    let (mut job, token, port) =
+        listening_with("--heartbeat-interval 100ms --heartbeat-timeout 4s --orphan-timeout 500ms");
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    let mut two = agent(port, &token, job.tag(), "two");
+    job.wait_training(4, 3);
+    assert_ne!(connections(two.id()), 0);
+    send_signal(two.id(), Signal::SIGSTOP);
+    job.wait_said("host two failed: its agent was silent");
+    // The kernel answers for a stopped process, so only the driver can end the connections.
+    job.wait_for("the driver closes all of them", |_| {
+        (connections(two.id()) == 0).then_some(())
+    });
+    // It would join again, or wait for a driver once this one has ended.
+    two.kill().unwrap();
+    two.wait().unwrap();
+    job.finish();
+    job.wait_said("succeeded");
+    wait(one);
+    job.end().expect(0, &["succeeded"]);
+}
+
+/// The number of TCP connections of a process that no side has closed.
+fn connections(pid: u32) -> usize {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = descriptors
+        .flatten()
+        .map(|entry| std::fs::read_link(entry.path()));
+    let links: Vec<_> = links
+        .flatten()
+        .map(|link| link.display().to_string())
+        .collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let established = table.lines().filter(|line| {
+        let mut words = line.split_whitespace();
+        let state = words.nth(3);
+        let inode = words.nth(5).unwrap_or_default();
+        state == Some("01") && links.contains(&format!("socket:[{inode}]"))
+    });
+    established.count()
 }
 
 #[test]

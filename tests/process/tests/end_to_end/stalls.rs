@@ -115,45 +115,6 @@ fn workers_of_a_stopped_agent_make_no_step_beyond_their_lease() {
     job.end().expect(143, &["stopped by signal 15"]);
 }
 
-#[test]
-fn a_driver_keeps_no_connection_of_a_silent_host() {
-    let flags = format!("-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 {QUICK}");
-    let mut job = Job::new(&flags).start();
-    let two = job.wait_training(2, 3);
-    let silent = two.iter().find(|event| event.host == "127.0.0.1").unwrap();
-    let agent = parent(silent.pid);
-    assert_ne!(connections(agent), 0);
-    send_signal(agent, Signal::SIGSTOP);
-    job.wait_said("host 127.0.0.1 failed: its agent was silent");
-    // The kernel of a stopped process answers for it, so only the driver can end them.
-    job.wait_for("the driver closes all of them", |_| {
-        (connections(agent) == 0).then_some(())
-    });
-    send_signal(agent, Signal::SIGCONT);
-    job.finish();
-    job.end().expect(0, &["succeeded"]);
-}
-
-/// The number of TCP connections of a process that no side has closed.
-fn connections(pid: u32) -> usize {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let links = descriptors
-        .flatten()
-        .map(|entry| std::fs::read_link(entry.path()));
-    let links: Vec<_> = links
-        .flatten()
-        .map(|link| link.display().to_string())
-        .collect();
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
-    let established = table.lines().filter(|line| {
-        let mut words = line.split_whitespace();
-        let state = words.nth(3);
-        let inode = words.nth(5).unwrap_or_default();
-        state == Some("01") && links.contains(&format!("socket:[{inode}]"))
-    });
-    established.count()
-}
-
 fn parent(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
