@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -30,7 +30,7 @@ CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config d
 
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
-PLUGINS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
+PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
@@ -108,7 +108,7 @@ test-ssh: setup ## Hosts in network namespaces with sshd; a part of `make proces
 
 test-plugins: setup ## Discovery plugins: conformance, new projects in three languages, misbehaving ones; a part of unit and process
 	cargo build --locked --workspace
-	$(NEXTEST) -E '$(PLUGINS)'
+	$(NEXTEST) -E '$(PLUGIN_TESTS)'
 
 python: setup ## The wheel as a user gets it: types, unit tests, real jobs with torch
 	worker/python/test.sh
@@ -134,13 +134,11 @@ test-spark-full: test-spark
 test-spark: ## Jobs on Spark clusters, 3.5 and 4; needs Java 17; SPARK=spark35 or spark4 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## Builds dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark; takes 8 GB of memory
-	cargo build --locked -p elasticrun-plugin-slurm
-	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
-	mkdir -p dist/plugins
-	for each in $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so; do \
-	  strip --strip-unneeded -o "dist/plugins/$$(basename "$$each")" "$$each"; \
-	done
+plugins: ## Builds dist/plugins/*.so for this machine: AWS, Google Cloud, Kubernetes, Slurm, Spark; takes 8 GB of memory
+	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh native dist/plugins $(PLUGINS)
+
+plugins-portable: ## The same for glibc 2.28 or later, as the wheel of wheel-portable; PLUGINS="slurm spark" builds these only
+	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh portable dist/plugins $(PLUGINS)
 
 test-cloud: setup ## Cloud plugins against simulated services, and jobs on them
 	cargo build --locked --workspace

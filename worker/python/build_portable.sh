@@ -27,11 +27,7 @@ for arch in "$@"; do
     program "$triple"
     install "$target/$triple/release/elasticrun" elasticrun.data/scripts/elasticrun
     # maturin checks the glibc that the native module needs, not that of the program.
-    newest="$(objdump -T elasticrun.data/scripts/elasticrun | grep -o 'GLIBC_2[.0-9]*' | sort -uV | tail -1)"
-    if [ "$(printf '%s\n' "GLIBC_$glibc" "$newest" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
-        echo "the program for $arch needs $newest, not GLIBC_$glibc" >&2
-        exit 1
-    fi
+    ../../discovery-plugins/check_glibc.sh "$glibc" elasticrun.data/scripts/elasticrun
     "$python" -m maturin build --quiet --locked --release --zig --target "$triple" \
         --compatibility "manylinux_${glibc/./_}" --out "$out" >&2
     # shellcheck disable=SC2012
