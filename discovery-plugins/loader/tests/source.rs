@@ -239,7 +239,7 @@ fn hosts_of_a_script_are_followed() {
         );
         write("");
         wait_until(|| source.ids().is_empty(), "the empty list is not seen");
-        write("localhost:0\n");
+        write("localhost:two\n");
         let mut failure = None;
         wait_until(
             || {
@@ -251,7 +251,7 @@ fn hosts_of_a_script_are_followed() {
         let failure = failure.unwrap();
         assert_eq!(failure.kind, FailureKind::Retryable);
         assert!(
-            failure.message.contains("printed: line 1, \"localhost:0\""),
+            failure.message.contains("printed: line 1, \"localhost:two\""),
             "{failure}"
         );
     }
