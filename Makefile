@@ -39,6 +39,7 @@ BENCH_NAMES := rendezvous launch collectives recovery recovery-torch commit data
 FUZZ_NAMES := config footers frames host_lists pages plugin_answers thrift
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
+CHOSEN_PLUGINS = $(if $(filter command,$(origin PLUGINS)),$(PLUGINS))
 # $(call chosen,COMMAND,NAMES): CHOSEN, or the end of make with exit code 2 if it is not one of NAMES.
 chosen = $(foreach name,$(filter-out $(2),$(CHOSEN)),$(error $(1) NAME=$(name): no such name; expected one of: $(2)))$(CHOSEN)
 
@@ -135,10 +136,10 @@ test-spark: ## Jobs on Spark clusters, 3.5 and 4; needs Java 17; SPARK=spark35 o
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
 plugins: ## Builds dist/plugins/*.so for this machine: AWS, Google Cloud, Kubernetes, Slurm, Spark; takes 8 GB of memory
-	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh native dist/plugins $(PLUGINS)
+	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh native dist/plugins $(CHOSEN_PLUGINS)
 
 plugins-portable: ## The same for glibc 2.28 or later, as the wheel of wheel-portable; PLUGINS="slurm spark" builds these only
-	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh portable dist/plugins $(PLUGINS)
+	ELASTICRUN_CLOUD_TARGET="$(CLOUD_TARGET)" discovery-plugins/build.sh portable dist/plugins $(CHOSEN_PLUGINS)
 
 test-cloud: setup ## Cloud plugins against simulated services, and jobs on them
 	cargo build --locked --workspace
@@ -177,9 +178,9 @@ flaky: setup ## Repeats tests with processes 50 times on a busy machine; continu
 	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
 	  --minutes $(or $(MINUTES),0) --suites '$(SUITES)' --filter '$(FILTER)'
 
-# A number of SECONDS only from the command line: it is a variable of some shells.
+# Only from the command line: some shells have a variable SECONDS.
 fuzz: ## Feeds random input to the parsers for a minute each; NAME=host_lists for one, SECONDS=600 for longer; needs a C++ compiler
-	tests/fuzz/fuzz.py --seconds $(or $(if $(filter command,$(origin SECONDS)),$(SECONDS)),$(if $(MINUTES),$$(( $(MINUTES) * 60 ))),60) \
+	tests/fuzz/fuzz.py --seconds $(or $(if $(filter command,$(origin SECONDS)),$(SECONDS)),60) \
 	  $(call chosen,make fuzz,$(FUZZ_NAMES))
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Looks for known vulnerabilities of dependencies; fetches the advisory database

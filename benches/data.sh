@@ -7,6 +7,28 @@
 # Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch. Writes the
 # data sets into a temporary directory (2.4 GB). The last line of the output is JSON.
 set -euo pipefail
+
+options=()
+baseline= kind=
+while [ $# -gt 0 ]; do
+    if [ "$1" != --baseline ]; then
+        options+=("$1")
+        shift
+        continue
+    fi
+    baseline="$(realpath -m "${2:-}")"
+    if [[ "$baseline" = *.whl && -f "$baseline" ]]; then
+        kind=wheel
+    elif [ -f "$baseline" ] && [ -x "$baseline" ]; then
+        kind=program
+    elif [ -d "$baseline/elasticrun" ]; then
+        kind=directory
+    else
+        echo "data: --baseline ${2:-}: expected the program bench_data, a wheel, or a directory with the package elasticrun" >&2
+        exit 2
+    fi
+    shift 2
+done
 cd "$(dirname "$0")/.."
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun"
@@ -35,31 +57,19 @@ else
 fi
 programs="${CARGO_TARGET_DIR:-target}/release"
 
-# package BUILD DIRECTORY: prints where the package of a wheel or of a directory is.
-package() {
-    case "$1" in
-    *.whl) "$python" -m zipfile -e "$1" "$2" && echo "$2" ;;
-    *) [ -d "$1/elasticrun" ] && realpath "$1" ;;
-    esac
-}
-
-options=()
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
-while [ $# -gt 0 ]; do
-    if [ "$1" != --baseline ]; then
-        options+=("$1")
-    elif [ -f "${2:-}" ] && [ -x "$2" ]; then
-        options+=(--baseline "$(realpath "$2")")
-        shift
-    elif before="$(package "${2:-}" "$scratch/before")"; then
-        ours="$(worker/python/build.sh release "$scratch")"
-        options+=(--packages "$(package "$ours" "$scratch/ours")" "$before")
-        shift
-    else
-        echo "data: --baseline ${2:-}: expected the program bench_data, a wheel, or a directory with the package elasticrun" >&2
-        exit 2
-    fi
-    shift
-done
+# package WHEEL DIRECTORY: unpacks a wheel and prints where.
+package() {
+    "$python" -m zipfile -e "$1" "$2"
+    echo "$2"
+}
+case "$kind" in
+program) options+=(--baseline "$baseline") ;;
+wheel) baseline="$(package "$baseline" "$scratch/before")" ;;
+esac
+if [[ "$kind" = wheel || "$kind" = directory ]]; then
+    wheel="$(worker/python/build.sh release "$scratch")"
+    options+=(--packages "$(package "$wheel" "$scratch/ours")" "$baseline")
+fi
 "$python" benches/python/data.py "$programs/bench_data" "$programs/bench_repartition" "${peer[@]}" "${options[@]}"

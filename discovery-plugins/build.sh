@@ -6,14 +6,22 @@
 # The SDK of AWS takes 8 GB of memory and most of the time. ELASTICRUN_CLOUD_TARGET: the target directory of the cloud plugins.
 set -euo pipefail
 glibc=2.28
+all=(slurm aws-asg gcp-mig kubernetes spark)
 how="${1:?native or portable}"
 out="$(realpath -m "${2:?where the libraries go}")"
 shift 2
-[ $# -gt 0 ] || set -- slurm aws-asg gcp-mig kubernetes spark
-cd "$(dirname "$0")"
-cloud_target="${ELASTICRUN_CLOUD_TARGET:-"${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun/target-cloud"}"
-target="$(realpath -m "${CARGO_TARGET_DIR:-../target}")"
-# The libraries of the main workspace get the settings of the cloud workspace.
+[ $# -gt 0 ] || set -- "${all[@]}"
+for plugin in "$@"; do
+    if [[ " ${all[*]} " != *" $plugin "* ]]; then
+        echo "$plugin: no such plugin; expected one of: ${all[*]}" >&2
+        exit 2
+    fi
+done
+here="$(dirname "$0")"
+cloud_target="$(realpath -m "${ELASTICRUN_CLOUD_TARGET:-"${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun/target-cloud"}")"
+target="$(realpath -m "${CARGO_TARGET_DIR:-"$here/../target"}")"
+cd "$here"
+# Both workspaces are built for size, without symbols.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_STRIP=symbols CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 case "$how" in
@@ -24,7 +32,8 @@ native)
 portable)
     triple="$(uname -m)-unknown-linux-gnu"
     directory="$triple/release"
-    PATH="$(dirname "$(../worker/python/venv.sh portable | tail -1)"):$PATH"
+    python="$(../worker/python/venv.sh portable)"
+    PATH="$(dirname "$python"):$PATH"
     build() { cargo-zigbuild zigbuild --locked --release -j2 --target "$triple.$glibc" "$@"; }
     ;;
 *)
@@ -54,5 +63,6 @@ for plugin in "$@"; do
     install "$from/$directory/$library" "$out/$library"
     built+=("$out/$library")
 done
-[ "$how" = native ] || ./check_glibc.sh "$glibc" "${built[@]}"
+# Those of an earlier build may be there.
+[ "$how" = native ] || ./check_glibc.sh "$glibc" "$out"/libelasticrun_plugin_*.so
 printf '%s\n' "${built[@]}"

@@ -8,8 +8,11 @@ glibc="${1:?the version of glibc}"
 shift
 [ $# -gt 0 ] || { echo "which files?" >&2; exit 1; }
 
+command -v objdump >/dev/null || { echo "check_glibc.sh needs objdump, of the package binutils" >&2; exit 1; }
+
 failed=0
 for file in "$@"; do
+    [ -f "$file" ] || { echo "$file: no such file" >&2; exit 1; }
     needed="$({ objdump -T "$file" || true; } | { grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' || true; } | sort -uV | tail -1)"
     if [ -z "$needed" ]; then
         echo "$file imports no symbol of glibc" >&2

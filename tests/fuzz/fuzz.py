@@ -55,7 +55,10 @@ def build(name: str, host: str) -> Path:
 
 
 class Progress:
-    """The line that says how far a target is: rewritten on a terminal, else repeated every `PAUSE` seconds."""
+    """The line that says how far a target is: rewritten on a terminal, else repeated every `PAUSE` seconds.
+
+    It follows libFuzzer's own lines, which become rare once new inputs show nothing new.
+    """
 
     def __init__(self, label: str, seconds: int):
         self.label, self.seconds = label, seconds
@@ -87,6 +90,7 @@ def run(name: str, program: Path, seconds: int, label: str) -> bool:
     (HERE / "artifacts").mkdir(exist_ok=True)
     command = [str(program), f"-max_total_time={seconds}", "-timeout=10", f"-artifact_prefix=artifacts/{name}-"]
     command += [str(corpus), f"seeds/{name}"]
+    known = set((HERE / "artifacts").iterdir())
     progress, last = Progress(label, seconds), deque[str](maxlen=60)
     with subprocess.Popen(
         command, cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -99,13 +103,23 @@ def run(name: str, program: Path, seconds: int, label: str) -> bool:
     if fuzzer.returncode == 0:
         return True
     print("".join(last))
-    print(f"{name}: an input breaks a property; it is in tests/fuzz/artifacts. To repeat it: {program} FILE")
+    if new := sorted(set((HERE / "artifacts").iterdir()) - known):
+        print(f"{name}: an input breaks a property. To repeat it: {program} {new[-1]}")
+    else:
+        print(f"{name} ended with {fuzzer.returncode}, without an input that it had written")
     return False
+
+
+def seconds(word: str) -> int:
+    """A number of seconds; libFuzzer takes 0 as no limit."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word}: expected a whole number of seconds, 1 or more")
+    return int(word)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="how long each target runs")
+    parser.add_argument("--seconds", type=seconds, default=60, help="how long each target runs; 1 or more")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"targets, of {', '.join(TARGETS)}; all by default")
     options = parser.parse_args()
     names = options.names or list(TARGETS)
@@ -115,7 +129,9 @@ def main() -> int:
         sys.exit("make fuzz needs a C++ compiler for libFuzzer, such as the package g++")
     # The versions are those of the workspace.
     shutil.copy(HERE.parents[1] / "Cargo.lock", HERE / "Cargo.lock")
-    version = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
+    if not shutil.which("rustc"):
+        sys.exit("make fuzz needs rustc and cargo")
+    version = subprocess.run(["rustc", "-vV"], stdout=subprocess.PIPE, text=True, check=True).stdout
     host = version.split("host: ")[1].split()[0]
     total = len(names) * options.seconds
     print(f"{len(names)} targets, {options.seconds} s each: {total / 60:.1f} minutes, and the builds", flush=True)

@@ -66,6 +66,8 @@ def main() -> int:
         sys.exit(f"test_mutants: no such mistake: {', '.join(unknown)}; there are {', '.join(TESTS)}")
     if missing := sorted(planted() - set(TESTS)):
         sys.exit(f"test_mutants: no test for {', '.join(missing)}")
+    if unplanted := sorted(set(TESTS) - planted()):
+        sys.exit(f"test_mutants: planted nowhere: {', '.join(unplanted)}")
     with tempfile.TemporaryDirectory(prefix="elasticrun-mutants-") as folder:
         tests = Tests(Path(folder))
         tests.run(sorted({TESTS[name] for name in chosen}))
@@ -125,7 +127,7 @@ class Tests:
         done = subprocess.run(
             command, cwd=HERE, env={**self._env, **more}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        if done.returncode > 1:
+        if done.returncode not in (0, 1):
             sys.exit(f"the tests do not run:\n{done.stdout}")
         return done.stdout if done.returncode else ""
 

@@ -39,7 +39,7 @@ def test_a_worker_that_is_told_to_stop_before_it_has_left_its_round_ends_quietly
     change = start.hosts("localhost:1\n127.0.0.1:1\n")
     job = start.count(
         f"-np 2 --min-np 1 --host-discovery-script {start.discovery} --discovery-interval 50ms"
-        " --interrupt-timeout 3s --abort-timeout 3s",
+        " --interrupt-timeout 10s --abort-timeout 10s",
         """
 from elasticrun import _native
 

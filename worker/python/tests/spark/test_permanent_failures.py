@@ -44,7 +44,7 @@ def test_a_slot_that_runs_after_a_failure_leaves_hope():
         failures.add(1, MISSING)
         assert failures.reason([0, 1], {0: 4}, now) is None
     # The executor of slot 0 is lost, and only the other one is left.
-    failures.add(0, SlotFailure("its executor was lost"))
+    failures.add(0, LOST, 996)
     assert failures.reason([0, 1], {}, 1000) is None
     failures.add(0, MISSING)
     assert failures.reason([0, 1], {}, 1000) is None
@@ -66,7 +66,16 @@ def test_a_task_that_began_within_the_half_minute_is_waited_for():
     assert failures.reason([0, 1], {0: 29}, 31) is None, "it may run"
     assert failures.reason([0, 1], {0: 30.1}, 31) == "no package", "a later task would delay the end for ever"
     assert failures.reason([0, 1], {0: 29}, 39) is None, "it runs"
+    failures.add(0, LOST, 10)
     assert failures.reason([0, 1], {}, 1000) is None
+
+
+def test_a_task_that_waited_long_for_its_files_and_could_not_run_leaves_no_hope():
+    failures = failures_of(1)
+    assert failures.reason([0, 1], {0: 0}, 12) is None
+    failures.add(0, MISSING, 12)
+    assert failures.reason([0, 1], {}, 12) is None
+    assert failures.reason([0, 1], {}, 42) == "no package"
 
 
 def test_a_slot_has_failed_until_it_runs():

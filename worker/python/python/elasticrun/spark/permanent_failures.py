@@ -39,11 +39,12 @@ class PermanentFailures:
             failure: why it was lost.
             held_for: seconds for which its task ran; 0 if it did not.
         """
-        self._has_run = self._has_run or held_for >= _RUNS_AFTER
         if failure.permanent:
+            # Its task may have waited long for files before its service could not run.
             self._texts[slot] = failure.text
-        else:
-            self._texts.pop(slot, None)
+            return
+        self._has_run = self._has_run or held_for >= _RUNS_AFTER
+        self._texts.pop(slot, None)
 
     def add_served(self, slot: int) -> None:
         """Records that the service of a slot has run, and has ended by itself."""
@@ -67,7 +68,6 @@ class PermanentFailures:
             held: when executors began to run the tasks of slots. Slots that no executor runs are left out.
             now: the time.
         """
-        self._has_run = self._has_run or any(now - since >= _RUNS_AFTER for since in held.values())
         if self._has_run or not requested:
             return None
         if not all(self.has_failed(slot, now - held.get(slot, now)) for slot in requested):
