@@ -19,7 +19,8 @@ use elasticrun_protocol::{AgentCommand, HostId};
 pub(crate) struct Addresses {
     /// Connections that the job has not admitted yet, by instance. They do not count: one may have the name of another host.
     pending: BTreeMap<u64, IpAddr>,
-    by_host: BTreeMap<HostId, IpAddr>,
+    /// The instance and the address of each admitted agent.
+    by_host: BTreeMap<HostId, (u64, IpAddr)>,
     /// How many addresses are loopback addresses.
     loopback: usize,
 }
@@ -37,7 +38,7 @@ impl Addresses {
                 Command::Admit { host, instance } => {
                     if let Some(address) = self.pending.remove(instance) {
                         self.loopback += usize::from(address.is_loopback());
-                        let replaced = self.by_host.insert(host.clone(), address);
+                        let replaced = self.by_host.insert(host.clone(), (*instance, address));
                         self.uncount(replaced);
                     }
                 }
@@ -49,14 +50,16 @@ impl Addresses {
         }
     }
 
-    /// Removes the agent of a host.
-    pub(crate) fn disconnected(&mut self, host: &HostId) {
-        let removed = self.by_host.remove(host);
-        self.uncount(removed);
+    /// Removes the agent of a host, unless another connection of the host has replaced this one.
+    pub(crate) fn disconnected(&mut self, host: &HostId, instance: u64) {
+        if (self.by_host.get(host)).is_some_and(|(current, _)| *current == instance) {
+            let removed = self.by_host.remove(host);
+            self.uncount(removed);
+        }
     }
 
-    fn uncount(&mut self, address: Option<IpAddr>) {
-        self.loopback -= usize::from(address.is_some_and(|address| address.is_loopback()));
+    fn uncount(&mut self, agent: Option<(u64, IpAddr)>) {
+        self.loopback -= usize::from(agent.is_some_and(|(_, address)| address.is_loopback()));
     }
 
     /// Whether there are hosts on this machine and on others. Only then an address may need a rewrite.
@@ -118,7 +121,7 @@ impl Addresses {
 
     /// The address of a host, unless it is on this machine.
     fn remote_address(&self, host: &HostId) -> Option<IpAddr> {
-        let address = self.by_host.get(host).copied();
+        let address = self.by_host.get(host).map(|(_, address)| *address);
         address.filter(|address| !address.is_loopback())
     }
 }
@@ -300,9 +303,9 @@ mod tests {
         addresses.rewrite(&mut commands, local_toward);
         assert_eq!(commands, before);
         // Agents that have disconnected do not count.
-        addresses.disconnected(&HostId::new("b"));
-        addresses.disconnected(&HostId::new("here"));
-        addresses.disconnected(&HostId::new("there"));
+        for (host, instance) in [("b", 2), ("here", 1), ("there", 4)] {
+            addresses.disconnected(&HostId::new(host), instance);
+        }
         let mut commands = [start("c", &["127.0.0.1:5"], "127.0.0.1:9")];
         let before = commands.clone();
         addresses.rewrite(&mut commands, local_toward);
@@ -353,5 +356,28 @@ mod tests {
         addresses.rewrite(&mut commands, local_toward);
         let rewritten = ["10.3.0.1:5 | 10.3.0.1:70 | 10.3.0.1:9"];
         assert_eq!(addresses_in(&commands[..1]), rewritten);
+    }
+
+    #[test]
+    fn the_address_of_an_agent_that_connects_anew_outlives_its_old_connection() {
+        let mut addresses = addresses();
+        addresses.connected(9, "10.1.0.7".parse().unwrap());
+        let host = HostId::new("b");
+        let old = Command::Disconnect {
+            host: host.clone(),
+            instance: 2,
+        };
+        let mut commands = [
+            start("b", &["127.0.0.1:5"], "127.0.0.1:9"),
+            old,
+            admit("b", 9),
+        ];
+        addresses.rewrite(&mut commands, local_toward);
+        // The commands are executed after that.
+        addresses.disconnected(&host, 2);
+        let mut commands = [start("b", &["127.0.0.1:5"], "127.0.0.1:9")];
+        addresses.rewrite(&mut commands, local_toward);
+        let rewritten = ["10.1.0.1:5 | 10.1.0.1:70 | 10.1.0.1:9"];
+        assert_eq!(addresses_in(&commands), rewritten);
     }
 }

@@ -158,13 +158,17 @@ pub fn serve(
     Ok(Socket { path })
 }
 
-/// Removes what killed drivers and agents of this user have left on this machine.
+/// Removes what killed drivers and agents of this user have left on this machine. Blocks.
 pub fn remove_stale() {
     elasticrun_agent::remove_stale_runs();
     if let Err(error) = running() {
         tracing::debug!(%error, "sockets of killed drivers stay");
     }
 }
+
+/// A socket that takes no connection is that of a killed driver if it is older. A driver that starts makes its socket first
+/// and listens then.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Serves the one request of a connection.
 async fn serve_one(
@@ -232,18 +236,18 @@ fn exchange(mut stream: UnixStream, request: &Request) -> anyhow::Result<Answer>
 
 /// Connections to the drivers of this user on this machine, by run id.
 fn running() -> anyhow::Result<Vec<(String, UnixStream)>> {
-    running_in(&elasticrun_agent::runs_directory()?)
+    running_in(&elasticrun_agent::runs_directory()?, STARTS_WITHIN)
 }
 
-/// Connections to the drivers with a socket in this directory. Removes the sockets of drivers that were killed.
-fn running_in(directory: &Path) -> anyhow::Result<Vec<(String, UnixStream)>> {
+/// Connections to the drivers with a socket in this directory. Removes sockets of this age that nobody listens at.
+fn running_in(directory: &Path, age: Duration) -> anyhow::Result<Vec<(String, UnixStream)>> {
     let mut runs = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
         let Some(id) = run_id(&path) else { continue };
         match UnixStream::connect(&path) {
             Ok(stream) => runs.push((id.to_owned(), stream)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_of(&path, age) => {
                 let _ = fs::remove_file(&path);
             }
             Err(_) => {}
@@ -251,6 +255,12 @@ fn running_in(directory: &Path) -> anyhow::Result<Vec<(String, UnixStream)>> {
     }
     runs.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(runs)
+}
+
+/// Whether a file was changed at least so long ago.
+fn is_of(path: &Path, age: Duration) -> bool {
+    let changed = fs::symlink_metadata(path).and_then(|of_file| of_file.modified());
+    changed.is_ok_and(|at| at.elapsed().unwrap_or_default() >= age)
 }
 
 fn run_id(path: &Path) -> Option<&str> {
@@ -271,9 +281,13 @@ mod tests {
         let _lives = UnixListener::bind(path("lives")).expect("a socket");
         // A closed listener leaves its file, as a killed one does.
         drop(UnixListener::bind(path("killed")).expect("a socket"));
-        let runs = running_in(directory.path()).expect("it can be read");
-        let runs: Vec<_> = runs.iter().map(|(run, _)| run.as_str()).collect();
-        assert_eq!(runs, ["lives"]);
+        let runs = |age| {
+            let runs = running_in(directory.path(), age).expect("it can be read");
+            runs.into_iter().map(|(run, _)| run).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(Duration::from_secs(3600)), ["lives"]);
+        assert!(path("killed").exists(), "its driver may be about to listen");
+        assert_eq!(runs(Duration::ZERO), ["lives"]);
         assert!(path("lives").exists() && !path("killed").exists());
     }
 }

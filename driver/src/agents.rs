@@ -95,7 +95,7 @@ impl Agents {
             return;
         }
         if let Some(mut agent) = self.admitted.remove(host) {
-            self.addresses.disconnected(host);
+            self.addresses.disconnected(host, instance);
             self.store.agent_lost(host);
             agent.send_queued();
             agent.writer.close();

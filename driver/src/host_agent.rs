@@ -9,6 +9,7 @@ use std::{
 use elasticrun_agent::{AgentOptions, Ended, Launch};
 use elasticrun_plugin_sdk::text::one_line_within;
 use elasticrun_protocol::auth::Secret;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::{
     cli::{AgentStart, JoinRequest},
@@ -37,6 +38,7 @@ pub fn run(mode: AgentStart) -> u8 {
             {
                 format = LogFormat::Json;
                 level = LogLevel::read(&[asked.to_owned()]).unwrap_or(level);
+                do_not_wait_for_readers();
             }
             launch.map(AgentOptions::launched)
         }
@@ -57,6 +59,16 @@ pub fn run(mode: AgentStart) -> u8 {
             );
             exit::USAGE
         }
+    }
+}
+
+/// A driver that stands still reads no records. They are lost then, since the agent must not stand still with it.
+fn do_not_wait_for_readers() {
+    let stderr = io::stderr();
+    let flags = fcntl(&stderr, FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    let set = flags.and_then(|flags| fcntl(&stderr, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)));
+    if let Err(error) = set {
+        tracing::debug!(%error, "the log may hold up this agent");
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
     net::SocketAddr,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -65,22 +65,30 @@ fn random() -> anyhow::Result<Secret> {
 /// Reads the file of a token.
 ///
 /// # Errors
-/// The file cannot be read, or other users may read it.
+/// The file cannot be read, or it is of this user and other users may read it. A file of another user, such as a secret
+/// that is mounted into a container, cannot be closed by this one.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     let context = || format!("--join-token-file {}", path.display());
     let mut file = File::open(path).with_context(context)?;
     // The mode of the file that is read, and not of another one that has taken its place.
-    let mode = file.metadata().with_context(context)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        bail!(
-            "--join-token-file {}: others may read it (mode {:03o}); chmod 600 it",
-            path.display(),
-            mode & 0o777
-        );
+    let of_file = file.metadata().with_context(context)?;
+    let mode = of_file.mode() & 0o777;
+    let is_ours = of_file.uid() == nix::unistd::geteuid().as_raw();
+    if is_open(is_ours, mode) {
+        let path = path.display();
+        if is_ours {
+            bail!("--join-token-file {path}: others may read it (mode {mode:03o}); chmod 600 it");
+        }
+        tracing::warn!("--join-token-file {path}: others may read it (mode {mode:03o})");
     }
     let mut token = String::new();
     file.read_to_string(&mut token).with_context(context)?;
     Ok(token)
+}
+
+/// Whether users may read a file of this mode who should not. Its group may, if the file is of another user.
+fn is_open(is_ours: bool, mode: u32) -> bool {
+    mode & if is_ours { 0o077 } else { 0o007 } != 0
 }
 
 fn read_or_create(path: &Path) -> anyhow::Result<String> {
@@ -104,7 +112,10 @@ fn read_or_create(path: &Path) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt,
+    };
 
     use super::*;
 
@@ -119,5 +130,12 @@ mod tests {
             let error = read(&path).expect_err("others may read it").to_string();
             assert!(error.contains("others may read it"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_secret_that_is_mounted_into_a_container_is_read_through_its_group() {
+        assert!(!is_open(false, 0o400) && !is_open(false, 0o440));
+        assert!(is_open(false, 0o444));
+        assert!(!is_open(true, 0o600) && is_open(true, 0o440));
     }
 }

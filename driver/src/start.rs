@@ -105,6 +105,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         secret: secret.clone(),
         run_id: run_id.clone(),
         silence: lease_of(&settings).silence(),
+        orphan_timeout: settings.timeouts.orphan,
         clock: clock.clone(),
         control: control_in,
         output: console.clone(),
@@ -115,7 +116,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         tasks: tasks.clone(),
     };
     tasks.spawn(control::serve(listener, port).instrument(span.clone()));
-    admin_socket::remove_stale();
+    tokio::task::spawn_blocking(admin_socket::remove_stale);
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket = socket.inspect_err(|error| {

@@ -251,7 +251,9 @@ fn hosts_of_a_script_are_followed() {
         let failure = failure.unwrap();
         assert_eq!(failure.kind, FailureKind::Retryable);
         assert!(
-            failure.message.contains("printed: line 1, \"localhost:two\""),
+            failure
+                .message
+                .contains("printed: line 1, \"localhost:two\""),
             "{failure}"
         );
     }

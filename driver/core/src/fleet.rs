@@ -307,8 +307,9 @@ impl Fleet {
 
     /// Marks a free slot as done: its last process ended with code 0 without ever waiting.
     pub fn set_done(&mut self, host: &HostId, slot: LocalRank) {
-        let slots = &mut self.host_mut(host).slots;
-        if let Some(slot) = slots.get_mut(slot.0 as usize)
+        let Self { hosts, gone, .. } = self;
+        let host = hosts.get_mut(host).or_else(|| gone.get_mut(host));
+        if let Some(slot) = host.and_then(|host| host.slots.get_mut(slot.0 as usize))
             && slot.live.is_none()
             && !slot.done
         {

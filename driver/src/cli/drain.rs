@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Command};
+use elasticrun_plugin_sdk::hosts::without_final_dot;
 use elasticrun_protocol::HostId;
 
 use super::{Invocation, command::base, refusal};
@@ -57,7 +58,8 @@ pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
     Ok(Invocation::Drain(DrainRequest {
         run: options.run,
         request: Request::Drain {
-            host: HostId::new(options.host),
+            // The job knows hosts without the final dot of a full name.
+            host: HostId::new(without_final_dot(&options.host)),
             within_ms: within.map(millis),
         },
     }))

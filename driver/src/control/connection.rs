@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{HANDSHAKE, Input, LINGER, Port, handshake};
+use super::{AGENT_KEEPS_OUTPUT, HANDSHAKE, Input, LINGER, Port, handshake};
 use crate::console::Piece;
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
@@ -278,6 +278,8 @@ async fn output(
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
     let open = port.outputs.open(host, instance);
+    // A network that is back within this time still delivers what the workers have printed.
+    let linger = port.orphan_timeout + AGENT_KEEPS_OUTPUT;
     loop {
         while let Some(output) = frames.next_message()? {
             let host = open.host.clone();
@@ -286,7 +288,7 @@ async fn output(
             tokio::task::yield_now().await;
         }
         let buffer = frames.buffer();
-        if read_output(&mut stream, buffer, &open.silent, &port.stop, LINGER).await? == 0 {
+        if read_output(&mut stream, buffer, &open.silent, &port.stop, linger).await? == 0 {
             return Ok(());
         }
     }

@@ -29,8 +29,11 @@ pub use refusals::Refusals;
 /// How long a peer may take to prove the job's secret.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How long a connection may take to carry its last bytes once it is closed, or once its host is silent.
+/// How long an agent may take to read its last commands once its connection is closed.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// How long an agent keeps output that its driver does not take (`AgentOptions::output_timeout`).
+const AGENT_KEEPS_OUTPUT: Duration = Duration::from_secs(10);
 
 /// How many peers may be in their handshake at once.
 const MAX_HANDSHAKES: usize = 1024;
@@ -76,6 +79,8 @@ pub struct Port {
     pub run_id: String,
     /// Silence after which an agent is lost, by `clock`.
     pub silence: Duration,
+    /// How long workers go on without the driver.
+    pub orphan_timeout: Duration,
     /// The driver's time.
     pub clock: Clock,
     /// Takes control messages.

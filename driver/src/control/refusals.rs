@@ -27,16 +27,16 @@ impl Refusals {
     /// follows their number.
     pub(super) fn log(&self, from: SocketAddr, error: &handshake::Error) {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = window.line(Instant::now());
+        let verdict = window.judge(Instant::now());
         drop(window);
         // The words of a stranger may be in it.
         let error = one_line(&error.to_string());
-        match line {
-            Line::Logged { unlogged: 0 } => {}
-            Line::Logged { unlogged } => {
+        match verdict {
+            Verdict::Logged { unlogged: 0 } => {}
+            Verdict::Logged { unlogged } => {
                 tracing::warn!(unlogged, "refused further connections to the control port");
             }
-            Line::Counted => {
+            Verdict::Counted => {
                 return tracing::debug!(peer = %from, %error, "refused a connection to the control port");
             }
         }
@@ -45,7 +45,7 @@ impl Refusals {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum Verdict {
     /// It is logged, after the number of earlier refusals that were not.
     Logged { unlogged: usize },
     /// It is only counted.
@@ -60,7 +60,7 @@ struct Window {
 
 impl Window {
     /// What becomes of the line of a refusal.
-    fn line(&mut self, now: Instant) -> Line {
+    fn judge(&mut self, now: Instant) -> Verdict {
         let mut unlogged = 0;
         if self.until.is_none_or(|until| until <= now) {
             self.until = Some(now + WINDOW);
@@ -68,9 +68,9 @@ impl Window {
         }
         self.count += 1;
         if self.count <= SHOWN {
-            Line::Logged { unlogged }
+            Verdict::Logged { unlogged }
         } else {
-            Line::Counted
+            Verdict::Counted
         }
     }
 }
@@ -83,11 +83,14 @@ mod tests {
     fn many_strangers_are_a_few_lines_and_a_number() {
         let (mut window, began) = (Window::default(), Instant::now());
         let lines = |window: &mut Window, now, count| {
-            let lines: Vec<_> = (0..count).map(|_| window.line(now)).collect();
-            let logged = lines.iter().filter(|line| **line != Line::Counted).count();
+            let lines: Vec<_> = (0..count).map(|_| window.judge(now)).collect();
+            let logged = lines
+                .iter()
+                .filter(|line| **line != Verdict::Counted)
+                .count();
             (logged, lines.into_iter().next())
         };
-        let logged = |unlogged| Some(Line::Logged { unlogged });
+        let logged = |unlogged| Some(Verdict::Logged { unlogged });
         assert_eq!(lines(&mut window, began, 1000), (10, logged(0)));
         assert_eq!(lines(&mut window, began + WINDOW, 3), (3, logged(990)));
         assert_eq!(lines(&mut window, began + 2 * WINDOW, 1), (1, logged(0)));

@@ -88,7 +88,7 @@ pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<R
             warns = Some(Instant::now() + WARN_INTERVAL);
             let tried = tried.join("; ");
             let within = options.connect_timeout;
-            tracing::warn!(?within, %tried, "cannot reach the driver yet; trying on");
+            tracing::warn!(?within, %tried, "cannot reach the driver yet; retrying");
         }
         sleep_until(Instant::now() + backoff).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);

@@ -69,12 +69,14 @@ pub enum Error {
     },
     /// The interface does not exist, or has no address of the driver's family.
     #[error(
-        "network interface {name} of this host has no address of the driver's family; expected {usable}"
+        "network interface {name} of this host has no address of the driver's family (IPv{version}); expected {usable}"
     )]
     Interface {
         /// The names that the user gave.
         name: String,
-        /// The interfaces of this host that have an address.
+        /// The family: 4 or 6.
+        version: u8,
+        /// The interfaces of this host that have an address of it.
         usable: String,
     },
     /// The name of the machine cannot be used as a host id.

@@ -48,9 +48,14 @@ impl LocalInterfaces {
     /// The names of the interfaces that have an address, for a message: `eth0, eth1 or lo`.
     #[must_use]
     pub fn usable(&self) -> String {
+        self.named(|_| true)
+    }
+
+    /// The names of the interfaces that have an address for which `accepts` is true.
+    fn named(&self, accepts: impl Fn(IpAddr) -> bool) -> String {
         let mut names: Vec<&str> = Vec::new();
         for (name, address) in &self.0 {
-            if address.is_some() && !names.contains(&&**name) {
+            if address.is_some_and(&accepts) && !names.contains(&&**name) {
                 names.push(name);
             }
         }
@@ -75,7 +80,8 @@ impl LocalInterfaces {
         let chosen = names.iter().find_map(|name| self.get(name, like));
         chosen.ok_or_else(|| Error::Interface {
             name: names.join(" or "),
-            usable: self.usable(),
+            version: if like.is_ipv4() { 4 } else { 6 },
+            usable: self.named(|address| address.is_ipv4() == like.is_ipv4()),
         })
     }
 
@@ -143,8 +149,10 @@ mod tests {
     #[test]
     fn interfaces_that_exist_are_named() {
         let error = find(&["eth8", "eth9"], "10.0.0.9").unwrap_err();
-        let text = "network interface eth8 or eth9 of this host has no address of the driver's family; expected lo, eth0 or eth1";
+        let text = "network interface eth8 or eth9 of this host has no address of the driver's family (IPv4); expected lo, eth0 or eth1";
         assert_eq!(error.to_string(), text);
+        let error = find(&["eth0"], "fd00::9").unwrap_err().to_string();
+        assert!(error.ends_with("(IPv6); expected eth1"), "{error}");
         assert!(host().has_any(&names(&["eth9", "lo"])));
         assert!(!host().has_any(&names(&["eth9", "eth10"])), "no address");
         let many = (0..40).map(|number| (format!("eth{number}"), "10.0.0.1".parse().ok()));

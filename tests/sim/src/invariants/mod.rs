@@ -113,7 +113,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 ends::on_decision(world, decision);
                 removal::on_decision(world, decision);
                 reserve::on_decision(world, decision, commands);
-                paths::note(world, decision);
+                paths::on_decision(world, decision);
                 r9::on_decision(world, decision);
                 r10::on_decision(world, decision);
                 reasons::on_decision(world, decision);

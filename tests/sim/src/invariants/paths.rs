@@ -110,8 +110,8 @@ fn failed(world: &mut World, host: &HostId) {
     memory.explained |= !late || lost || !others;
 }
 
-pub(super) fn note(world: &mut World, note: &Decision) {
-    let result = match note {
+pub(super) fn on_decision(world: &mut World, decision: &Decision) {
+    let result = match decision {
         Decision::HostFailed { host, why } if why.contains("cannot reach each other") => {
             let result = is_blamed(world, host);
             let memory = &mut world.invariants.paths;

@@ -22,15 +22,15 @@ impl World {
     }
 
     /// Injects a fault right after a decision of the job, when the effect is worst.
-    pub(super) fn ambush(&mut self, note: &Decision) {
-        let starts = matches!(note, Decision::RoundStarted { .. });
+    pub(super) fn ambush(&mut self, decision: &Decision) {
+        let starts = matches!(decision, Decision::RoundStarted { .. });
         if starts && self.plan.cuts > 0 && self.lateness_rng.percent(self.plan.cuts) {
             let heal = self.lateness_rng.millis(500, 2_500);
             let wait = self.lateness_rng.micros(0, 60_000);
             self.after(wait, Ev::Fault(Fault::CutMember { heal }));
         }
         let busy = matches!(
-            note,
+            decision,
             Decision::RoundPlanned { .. }
                 | Decision::RoundStarted { .. }
                 | Decision::Interrupting { .. }

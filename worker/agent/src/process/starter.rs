@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     io,
     os::{
         fd::{AsRawFd, OwnedFd},
@@ -90,6 +91,8 @@ fn start(request: ToStart) -> Result<Started, String> {
     let Some((program, arguments)) = request.command.split_first() else {
         return Err("the command is empty".into());
     };
+    let path = request.variables.get("PATH").map(OsString::from);
+    let path = path.or_else(|| std::env::var_os("PATH"));
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -110,7 +113,10 @@ fn start(request: ToStart) -> Result<Started, String> {
         command.pre_exec(move || prepare(agent, in_slurm));
     }
     let spawned = command.spawn();
-    let mut child = spawned.map_err(|error| reason(program, directory.as_deref(), &error))?;
+    let mut child = spawned.map_err(|error| {
+        let directory = directory.as_deref();
+        reason(program, directory, path.as_deref(), &error)
+    })?;
     let pid = child.id();
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(format!("{program}: no pipes for its output"));
