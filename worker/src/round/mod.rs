@@ -48,7 +48,10 @@ fn to_failure(error: &GroupError) -> Failure {
 fn to_error(error: GroupError, over: Option<Over>) -> Error {
     match over {
         Some(over) => {
-            tracing::debug!(%error, "the round is over");
+            match &error {
+                GroupError::PeerLeft { .. } => tracing::warn!(%error, "the round is over"),
+                _ => tracing::debug!(%error, "the round is over"),
+            }
             over.into()
         }
         None => Error::Collective(error),

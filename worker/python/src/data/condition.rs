@@ -66,11 +66,23 @@ fn term(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
 }
 
 fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let is_scalar = |given: &Bound<'_, PyAny>| -> PyResult<bool> {
+        Ok(given.hasattr("dtype")? && given.getattr("ndim")?.extract::<usize>()? == 0)
+    };
+    if is_scalar(given)? {
+        let item = given.call_method0("item")?;
+        if !is_scalar(&item)? {
+            return value(&item);
+        }
+    }
     // In Python a bool is an int.
     if given.is_instance_of::<PyBool>() {
         Ok(Value::Bool(given.extract()?))
     } else if given.is_instance_of::<PyInt>() {
-        Ok(Value::Int(given.extract()?))
+        let number = given
+            .extract()
+            .map_err(|_| PyValueError::new_err(format!("where: {given} has more than 64 bits")))?;
+        Ok(Value::Int(number))
     } else if given.is_instance_of::<PyFloat>() {
         Ok(Value::Float(given.extract()?))
     } else if given.is_instance_of::<PyString>() {

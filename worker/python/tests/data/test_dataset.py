@@ -66,6 +66,17 @@ def test_columns_are_arrays_over_the_memory_of_the_batch(tmp_path):
     assert pa.record_batch(batch).equals(table)
 
 
+def test_columns_that_are_no_tensors_are_left_out(tmp_path):
+    path = tmp_path / "rows.parquet"
+    places = pa.array([{"x": 1}, {"x": 2}])
+    days = pa.array([0, 1], type=pa.date32())
+    pq.write_table(pa.table({"index": [0, 1], "place": places, "day": days}), path)
+    batch = next(iter(ParquetDataset(path, batch_size=2)))
+    assert "index" in batch.torch() and "place" not in batch.torch()
+    with pytest.raises(TypeError, match="no array of NumPy"):
+        batch["place"]
+
+
 def test_a_batch_outlives_its_data_set(tmp_path):
     data = ParquetDataset(parquet.write(tmp_path), batch_size=500)
     x, index = (lambda batch: (batch["x"], batch["index"]))(next(iter(data)))
@@ -328,6 +339,8 @@ def test_a_loader_of_torch(tmp_path):
         ([[("index", "==", 3)], [("name", "in", ["row 7", "row 8"])]], [3, 7, 8]),
         ([("index", "not in", range(1, 1000))], [0]),
         ([("index", "==", None)], []),
+        ([("index", "in", np.array([3, 5]))], [3, 5]),
+        ([("name", "==", np.str_("row 7")), ("index", "<", np.float32(8))], [7]),
     ],
 )
 def test_rows_that_are_not_wanted_are_left_out(tmp_path, where, kept):
@@ -343,6 +356,8 @@ def test_a_condition_that_is_none_is_told(tmp_path):
         ([("index", "~", 3)], 'operator "~" must be one of'),
         (["index"], "is no \\(column, operator, value\\)"),
         ([("index", "==", object())], "must be a truth value"),
+        ([("index", "==", np.arange(3))], "must be a truth value"),
+        ([("index", "<", 2**70)], "more than 64 bits"),
     ]:
         with pytest.raises((TypeError, ValueError), match=what):
             ParquetDataset(path, batch_size=1, where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     Decoder: TypeAlias = Callable[["Batch", str], np.ndarray[Any, Any]]
 
 __all__ = ["Batch"]
+
+
+class _NoArray(TypeError):
+    """A column has a type that NumPy lacks."""
 
 
 class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
@@ -63,7 +68,7 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
             return np.asarray(memory)
         values = self._batch.values(column)
         if values is None:
-            raise TypeError(f"column {column!r} is no array of NumPy: take it from arrow()")
+            raise _NoArray(f"column {column!r} is no array of NumPy: take it from arrow()")
         if self._kinds.get(column) == "Boolean" and None not in values:
             return np.array(values, dtype=bool)
         array = np.empty(len(values), dtype=object)
@@ -90,8 +95,11 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         """All columns of numbers as tensors over the same memory. Other columns are left out."""
         import torch
 
-        arrays = {name: self[name] for name in self}
-        return {name: torch.from_numpy(array) for name, array in arrays.items() if array.dtype != object}
+        arrays = {}
+        for name in self:
+            with contextlib.suppress(_NoArray):
+                arrays[name] = self[name]
+        return {name: torch.from_numpy(array) for name, array in arrays.items() if array.dtype.kind in "biufc"}
 
     def arrow(self) -> pa.RecordBatch:
         """A pyarrow record batch over the same memory."""
