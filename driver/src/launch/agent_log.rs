@@ -1,6 +1,7 @@
 //! The log of launched agents. Their standard error comes to the driver, whose log has their records at level `debug`, in the
 //! spans that the agent was in: job > round > host > worker.
 
+use elasticrun_plugin_sdk::text::one_line;
 use elasticrun_protocol::HostId;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -61,11 +62,13 @@ impl AgentLog {
     pub(super) fn record(&self, host: &HostId, line: &str) -> Option<String> {
         let Some(record) = Record::read(line) else {
             // The last words of an agent, and what ssh or the login shell of the host writes.
+            let line = one_line(line);
             self.host(host).in_scope(|| tracing::debug!(agent = %line));
-            let line = line.trim().trim_start_matches("elasticrun: ");
+            let line = line.trim_start_matches("elasticrun: ");
             return (!line.is_empty()).then(|| line.to_owned());
         };
-        let text = record.text();
+        // In JSON a line may hold breaks and control characters.
+        let text = one_line(&record.text());
         if tracing::enabled!(tracing::Level::DEBUG) {
             record
                 .span(&self.job, host)
@@ -142,6 +145,13 @@ mod tests {
         assert_eq!(tail("elasticrun: no driver "), Some("no driver".into()));
         assert_eq!(tail("{\"level\":1}"), Some("{\"level\":1}".into()));
         assert_eq!(tail("  "), None);
+    }
+
+    #[test]
+    fn what_an_agent_or_its_host_writes_is_one_line_without_control_characters() {
+        let record = r#"{"timestamp":"t","level":"WARN","message":"a\nb\u001b[2J","spans":[]}"#;
+        assert_eq!(tail(record).unwrap(), "a b [2J");
+        assert_eq!(tail("motd \x1b[2J").unwrap(), "motd  [2J");
     }
 
     #[test]
