@@ -178,7 +178,10 @@ async fn serve_one(
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
     let mut read = tokio::io::BufReader::new(read.take(MAX_LINE));
-    read.read_line(&mut line).await?;
+    if read.read_line(&mut line).await? == 0 {
+        // Another driver or command asked only whether this one listens.
+        return Ok(());
+    }
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
             let (answer, answered) = oneshot::channel();
