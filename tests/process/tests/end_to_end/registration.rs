@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use elasticrun_process_tests::{Event, Job, Kind, Running, send_signal};
@@ -27,6 +27,16 @@ fn listening_with(flags: &str) -> (Running, PathBuf, u16) {
         .start();
     let port = port(&mut job);
     (job, token, port)
+}
+
+/// The job trains with an agent that is well, and succeeds.
+fn trains_with_another(mut job: Running, token: &Path, port: u16) {
+    let one = agent(port, token, job.tag(), "one");
+    job.wait_training(2, 3);
+    job.finish();
+    job.wait_said("succeeded");
+    wait(one);
+    job.end().expect(0, &["succeeded"]);
 }
 
 #[test]
@@ -78,24 +88,19 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
 
 #[test]
 fn a_token_that_others_may_read_is_refused_by_the_agent() {
-    let (mut job, token, port) = listening();
+    let (job, token, port) = listening();
     let open = token.with_file_name("open");
     fs::copy(&token, &open).unwrap();
     fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let (code, said) = wait(agent(port, &open, job.tag(), "one"));
     assert_ne!(code, 0);
     assert!(said.contains("others may read it"), "{said}");
-    let one = agent(port, &token, job.tag(), "one");
-    job.wait_training(2, 3);
-    job.finish();
-    job.wait_said("succeeded");
-    wait(one);
-    job.end().expect(0, &["succeeded"]);
+    trains_with_another(job, &token, port);
 }
 
 #[test]
 fn an_agent_that_cannot_reach_its_driver_says_so() {
-    let (mut job, token, port) = listening();
+    let (job, token, port) = listening();
     // Nothing listens at port 1, which the kernel gives to nobody.
     let mut lost = agent(1, &token, job.tag(), "lost");
     let mut said = String::new();
@@ -106,12 +111,7 @@ fn an_agent_that_cannot_reach_its_driver_says_so() {
     }
     lost.kill().unwrap();
     lost.wait().unwrap();
-    let one = agent(port, &token, job.tag(), "one");
-    job.wait_training(2, 3);
-    job.finish();
-    job.wait_said("succeeded");
-    wait(one);
-    job.end().expect(0, &["succeeded"]);
+    trains_with_another(job, &token, port);
 }
 
 #[test]
