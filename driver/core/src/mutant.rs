@@ -152,6 +152,8 @@ mutants! {
     FailedIsLost: "5" "R10",
     /// A worker that was asked to stop counts as failed by itself.
     StoppedIsFailed: "5" "10" "R10",
+    /// A worker that ends as it was told to, before it could report that it left its round, counts as failed by itself.
+    ObeyedIsFailed: "5" "R10",
     /// The exit timeout comes after half of its time.
     ExitTimeoutEarly: "5" "R10",
     /// The exit timeout never comes.

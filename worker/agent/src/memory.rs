@@ -11,7 +11,7 @@ use elasticrun_core::{Time, agent};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 use elasticrun_shm::{
     commit::{self, CommitFds, CommitMemory, CommitReader},
-    page::{self, AgentPage},
+    page::{self, AgentPage, Phase},
 };
 
 use crate::{clock::Clock, deferred_free::DeferredFree, spans};
@@ -207,5 +207,10 @@ impl agent::Memory for Memories {
 
     fn commit_count(&self, process: Process) -> u64 {
         self.page(process).map_or(0, AgentPage::commits)
+    }
+
+    fn exited_outside(&self, process: Process) -> bool {
+        let phase = self.page(process).and_then(AgentPage::phase_at_exit);
+        matches!(phase, Some(Phase::Waiting | Phase::Left))
     }
 }

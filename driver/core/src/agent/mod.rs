@@ -54,6 +54,8 @@ pub trait Memory {
     fn beats(&self, process: Process) -> u64;
     /// The number of commits of a process.
     fn commit_count(&self, process: Process) -> u64;
+    /// Whether a process began an orderly exit outside of a round: at `run()`, or after it had left its round.
+    fn exited_outside(&self, process: Process) -> bool;
 }
 
 /// Something that happened on the host or came from the driver.
@@ -362,8 +364,13 @@ impl Machine {
             Event::Died { process } => self.died(now, process, out),
             // The peers do not wait for its last lines of output.
             Event::Ended { process, exit } => {
-                let attached = |worker: &Worker| worker.is_attached();
-                if !exit.is_success() && self.workers.get(&process).is_some_and(attached) {
+                if let Some(worker) = self.workers.get_mut(&process)
+                    && worker.is_attached()
+                    && !exit.is_success()
+                {
+                    if memory.exited_outside(process) && !planted(Mutant::ObeyedIsFailed) {
+                        worker.has_obeyed();
+                    }
                     self.died(now, process, out);
                 }
             }

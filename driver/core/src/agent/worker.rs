@@ -140,6 +140,14 @@ impl Worker {
         }
     }
 
+    /// The worker ended outside of a round. If it was told to stop, it has acted on that, though it had no time to report
+    /// that it left its round.
+    pub(super) fn has_obeyed(&mut self) {
+        if self.stopping.is_some() {
+            self.life = Life::Joined;
+        }
+    }
+
     /// Whether an end now is the worker's own failure: it is in a round, so it has not acted on the stop message, and
     /// no signal was sent to it.
     pub(super) fn fails_by_itself(&self) -> bool {

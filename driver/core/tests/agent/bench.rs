@@ -23,6 +23,8 @@ pub(crate) struct Fake {
     pub(crate) beats: BTreeMap<Process, u64>,
     /// Processes whose heartbeat count grows with each read.
     pub(crate) alive: BTreeSet<Process>,
+    /// Processes that began an orderly exit outside of a round.
+    pub(crate) outside: BTreeSet<Process>,
     looks: Cell<u64>,
     pub(crate) calls: Vec<String>,
     pub(crate) leases: BTreeMap<Process, Time>,
@@ -65,6 +67,10 @@ impl Memory for Fake {
 
     fn commit_count(&self, _: Process) -> u64 {
         0
+    }
+
+    fn exited_outside(&self, process: Process) -> bool {
+        self.outside.contains(&process)
     }
 }
 

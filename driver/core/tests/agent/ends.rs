@@ -123,6 +123,31 @@ fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines
     assert_eq!(out, [], "a script has no peers in a round");
 }
 
+#[test]
+fn who_ends_as_told_before_it_could_report_that_it_left_did_not_fail_by_itself() {
+    let lost =
+        |report: &Command| matches!(report, Command::AgentReport(AgentReport::WorkerLost { .. }));
+    for (outside, expected) in [(true, false), (false, true)] {
+        let mut bench = Bench::keeping(Duration::ZERO);
+        bench.command(AgentCommand::Stop {
+            process: process(0, 1),
+            why: StopReason::DomainFailed,
+        });
+        if outside {
+            bench.memory.outside.insert(process(0, 1));
+        }
+        let out = bench.event(Event::Ended {
+            process: process(0, 1),
+            exit: Exit::Code(1),
+        });
+        assert_eq!(
+            out.iter().any(lost),
+            expected,
+            "outside: {outside}, {out:?}"
+        );
+    }
+}
+
 /// Seed 271879 of the simulation.
 #[test]
 fn who_is_told_twice_to_kill_kills_once() {

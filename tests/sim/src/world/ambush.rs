@@ -29,6 +29,9 @@ impl World {
             let wait = self.lateness_rng.micros(0, 60_000);
             self.after(wait, Ev::Fault(Fault::CutMember { heal }));
         }
+        if starts && !self.healed && self.plan.ambushes > 0 && self.lateness_rng.percent(10) {
+            self.early_death();
+        }
         let busy = matches!(
             decision,
             Decision::RoundPlanned { .. }
@@ -46,6 +49,18 @@ impl World {
         let fault = Fault::draw(&mut self.rng);
         let wait = self.rng.micros(0, 60_000);
         self.after(wait, Ev::Fault(fault));
+    }
+
+    /// A member of the round that has just started dies before all of its members know that it has.
+    fn early_death(&mut self) {
+        let seats = self.rounds.values().next_back().map(|round| &round.seats);
+        let members: Vec<_> = (seats.into_iter().flatten())
+            .map(|seat| (seat.host, seat.process))
+            .collect();
+        if let Some((host, process)) = self.lateness_rng.pick(&members) {
+            let wait = self.lateness_rng.micros(0, 5_000);
+            self.after(wait, Ev::Fault(Fault::KillProcess { host, process }));
+        }
     }
 
     /// A member of the last round whose paths are well hangs now and is killed later.

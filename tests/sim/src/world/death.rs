@@ -1,5 +1,7 @@
 //! How workers end, and how they are stopped for a while.
 
+use std::time::Duration;
+
 use elasticrun_core::agent::Event as AgentEvent;
 use elasticrun_protocol::{Process, control::Exit};
 
@@ -51,8 +53,10 @@ impl World {
         worker.end = Some(exit.clone());
         self.note(format_args!("h{host} {process:?} dies: {exit}"));
         self.ends(host, process, &exit, lost);
+        let outside = from == Phase::Joined && matches!(exit, Exit::Code(_));
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             shared.stop_beating(now);
+            shared.exited_outside = outside;
         }
         if let Some((round, rank)) = seat.filter(|_| from != Phase::Finished) {
             self.seat_gone(round, rank, from);
@@ -60,19 +64,22 @@ impl World {
         if script && from != Phase::Finished {
             self.script_gone(host, process);
         }
-        if attached && self.rng.percent(90) {
+        // The agent learns of an orderly exit by its status alone.
+        if attached && !outside && self.rng.percent(90) {
             let wait = self.rng.micros(50, 2_000);
-            self.after(
-                wait,
-                Ev::Machine {
-                    host,
-                    agent,
-                    event: AgentEvent::Died { process },
-                },
-            );
+            let event = AgentEvent::Died { process };
+            self.machine_after(wait, host, agent, event);
         }
-        let wait = self.rng.micros(100, 200_000);
+        // The status comes before the last lines of output, with which the process is gone.
+        let ended = self.rng.micros(100, 20_000);
+        let event = AgentEvent::Ended { process, exit };
+        self.machine_after(ended, host, agent, event);
+        let wait = ended + self.rng.micros(0, 180_000);
         self.after(wait, Ev::Reap { host, process });
+    }
+
+    fn machine_after(&mut self, wait: Duration, host: usize, agent: u64, event: AgentEvent) {
+        self.after(wait, Ev::Machine { host, agent, event });
     }
 
     pub(super) fn suspend(&mut self, host: usize, process: Process) {

@@ -226,7 +226,26 @@ impl World {
             }
         }
         if joined {
-            self.join(host, process);
+            self.wakes_in_run(host, process);
+        }
+    }
+
+    /// The thread that waits in `run()` sees what has come, often at once. On a busy host more may come until then.
+    fn wakes_in_run(&mut self, host: usize, process: Process) {
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        if worker.wakes == Some(worker.token) {
+            return;
+        }
+        if self.rng.percent(80) {
+            return self.join(host, process);
+        }
+        let longest = if self.rng.percent(10) { 500_000 } else { 3_000 };
+        let wait = self.rng.micros(50, longest);
+        self.act_after(host, process, wait, Act::Join);
+        if let Some(worker) = self.worker(host, process) {
+            worker.wakes = Some(worker.token);
         }
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     /// Heartbeats of earlier periods.
     beats: u64,
     pub(crate) commits: u64,
+    /// The process began an orderly exit outside of a round.
+    pub(crate) exited_outside: bool,
 }
 
 impl Default for Shared {
@@ -86,6 +88,7 @@ impl Default for Shared {
             beating: None,
             beats: 0,
             commits: 0,
+            exited_outside: false,
         }
     }
 }
@@ -272,5 +275,10 @@ impl agent::Memory for Memories {
 
     fn commit_count(&self, process: Process) -> u64 {
         self.of.get(&process).map_or(0, |shared| shared.commits)
+    }
+
+    fn exited_outside(&self, process: Process) -> bool {
+        let shared = self.of.get(&process);
+        shared.is_some_and(|shared| shared.exited_outside)
     }
 }

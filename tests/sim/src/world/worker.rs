@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     pub(crate) phase: Phase,
     /// Grows with every change of phase, so that planned actions of earlier phases are dropped.
     pub(super) token: u64,
+    /// The token with which it wakes in `run()`, if a message has come that it has not seen yet.
+    pub(super) wakes: Option<u64>,
     pub(super) suspended: bool,
     /// The agent has stopped the process.
     pub(super) frozen: bool,
@@ -143,6 +145,7 @@ impl World {
             agent,
             phase: Phase::Starting,
             token: 0,
+            wakes: None,
             suspended: false,
             frozen: false,
             script: self
