@@ -1,0 +1,33 @@
+//! Trust between the processes of one job: an [`Authority`] per job, an [`Identity`] per process, and mutual TLS 1.3 in which
+//! the certificate names the [`Role`] of its process.
+//!
+//! The crate does no I/O: a [`Session`] takes and gives bytes, and [`Blocking`] moves them over any blocking stream.
+//!
+//! Invariants:
+//! - A session gives no byte of a peer that has not proved a role which is accepted, unless the server serves enrolment and
+//!   the peer asks for it ([`Peer::Enrolling`]).
+//! - A certificate is parsed by rustls alone. A role is a DNS name in it, which rustls compares.
+//! - Private keys are in no `Debug` output, and are overwritten when dropped.
+//!
+//! Not promised: that memory of the cryptographic library is overwritten; secrecy of the sizes and times of messages.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "issue")]
+mod authority;
+mod blocking;
+mod config;
+pub mod enrol;
+mod error;
+mod identity;
+mod role;
+mod session;
+
+#[cfg(feature = "issue")]
+pub use authority::{Authority, StoredAuthority};
+pub use blocking::Blocking;
+pub use config::{ClientConfig, ServerConfig};
+pub use error::Error;
+pub use identity::{Certificate, Identity, PrivateKey};
+pub use role::Role;
+pub use session::{Peer, Session, begins_tls};

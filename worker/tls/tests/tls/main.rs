@@ -1,0 +1,6 @@
+//! Connections between processes of jobs, and between them and strangers.
+
+mod blocking;
+mod handshake;
+mod pair;
+mod strangers;
