@@ -28,6 +28,7 @@ TARGETS = {
     "pages": ("data", "pages of Parquet columns"),
     "plugin_answers": (None, "answers of plugins, output of scripts, --discovery"),
     "thrift": ("data", "structures of Thrift in Parquet files"),
+    "tokens": (None, "join tokens"),
 }
 #: Only flags that the stable compiler has.
 FLAGS = (

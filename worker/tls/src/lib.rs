@@ -1,5 +1,5 @@
 //! Trust between the processes of one job: an [`Authority`] per job, an [`Identity`] per process, and mutual TLS 1.3 in which
-//! the certificate names the [`Role`] of its process.
+//! the certificate names the [`Role`] of its process. Hosts that register themselves get their identity by a [`token`].
 //!
 //! The crate does no I/O: a [`Session`] takes and gives bytes, and [`Blocking`] moves them over any blocking stream.
 //!
@@ -7,7 +7,7 @@
 //! - A session gives no byte of a peer that has not proved a role which is accepted, unless the server serves enrolment and
 //!   the peer asks for it ([`Peer::Enrolling`]).
 //! - A certificate is parsed by rustls alone. A role is a DNS name in it, which rustls compares.
-//! - Private keys are in no `Debug` output, and are overwritten when dropped.
+//! - Private keys and secrets of tokens are in no `Debug` output, and are overwritten when dropped.
 //!
 //! Not promised: that memory of the cryptographic library is overwritten; secrecy of the sizes and times of messages.
 
@@ -22,6 +22,7 @@ mod error;
 mod identity;
 mod role;
 mod session;
+pub mod token;
 
 #[cfg(feature = "issue")]
 pub use authority::{Authority, StoredAuthority};

@@ -4,3 +4,4 @@ mod blocking;
 mod handshake;
 mod pair;
 mod strangers;
+mod token;
