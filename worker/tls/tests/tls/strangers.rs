@@ -169,7 +169,7 @@ fn a_handshake_that_is_changed_anywhere_never_succeeds() {
     let length = Pair::connected(&dials(), &listener).recorded.len();
     for changed in (0..length).step_by(7) {
         let mut pair = Pair::new(&dials(), &listener);
-        let mut position = 0;
+        let (mut position, mut is_changed) = (0, false);
         loop {
             let mut up = Vec::new();
             pair.client.take_outgoing(&mut up);
@@ -177,6 +177,7 @@ fn a_handshake_that_is_changed_anywhere_never_succeeds() {
             position += up.len();
             if (begin..position).contains(&changed) {
                 up[changed - begin] ^= 0x20;
+                is_changed = true;
             }
             let mut wire = BytesMut::from(&up[..]);
             let failed = pair.server.feed(&mut wire, &mut pair.server_read).is_err();
@@ -188,7 +189,9 @@ fn a_handshake_that_is_changed_anywhere_never_succeeds() {
                 break;
             }
         }
-        assert_eq!(pair.server.peer(), None, "byte {changed}");
+        // Signatures differ in length, so some handshakes end before the last bytes of the first one.
+        let trusted = pair.server.peer().is_some();
+        assert!(!(is_changed && trusted), "byte {changed}");
     }
 }
 
