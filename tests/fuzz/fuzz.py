@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 #: Each target with the feature that it needs, and what it reads.
 TARGETS = {
     "config": ("driver", "configuration files, command lines, variables"),
+    "etcd": (None, "answers of etcd's JSON gateway"),
     "footers": ("data", "footers of Parquet files"),
     "frames": (None, "messages of driver, agents and workers"),
     "host_lists": (None, "--hosts, host files, Slurm's lists, snapshots"),
