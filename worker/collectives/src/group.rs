@@ -37,6 +37,9 @@ pub struct GroupConfig<'a> {
     pub peers: BTreeMap<u32, SocketAddr>,
     /// Secret of the run, by which leaders authenticate each other.
     pub key: [u8; 32],
+    /// Whether messages between hosts are encrypted. They are authenticated in any case. All members
+    /// must agree.
+    pub encrypt: bool,
     /// The round. Connections of older rounds are refused.
     pub round_id: RoundId,
     /// Timeout for connecting. Afterwards it is roughly how long the machine of a neighbour may be
@@ -123,6 +126,7 @@ impl Group {
                 listener: config.listener,
                 peers: &config.peers,
                 key: &config.key,
+                encrypt: config.encrypt,
                 timeout: config.timeout,
             };
             match net::establish(&plan, target) {

@@ -24,7 +24,8 @@
 //!   everywhere.
 //!
 //! # Not promised
-//! The contents of the buffers of a failed operation. Secrecy on the network.
+//! The contents of the buffers of a failed operation. Secrecy on the network, unless the group
+//! encrypts.
 
 mod abort;
 mod best_effort_barrier;

@@ -419,6 +419,7 @@ fn another_key_does_not_connect() {
                 listener: &other.listener,
                 peers: other.peers.clone(),
                 key: KEY.map(|byte| byte ^ 1),
+                encrypt: false,
                 round_id: ROUND,
                 timeout: short,
             };
@@ -444,6 +445,7 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
             listener: &member.listener,
             peers: member.peers.clone(),
             key: KEY,
+            encrypt: false,
             round_id: RoundId { epoch: 1, round },
             timeout,
         };

@@ -9,7 +9,7 @@ mod support;
 use elasticrun_collectives::{Element, Group, Op};
 use half::{bf16, f16};
 use proptest::prelude::*;
-use support::round;
+use support::round_with;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -257,9 +257,10 @@ proptest! {
     #[test]
     fn operations_give_what_the_model_gives(
         layout in layouts(),
+        encrypt in any::<bool>(),
         program in prop::collection::vec((steps(), dtypes()), 1..8),
     ) {
-        round(&layout, |group| {
+        round_with(&layout, encrypt, |group| {
             for &(step, dtype) in &program {
                 match dtype {
                     Dtype::U8 => check::<u8>(group, step),

@@ -57,6 +57,7 @@ fn member() {
         listener: &listener,
         peers,
         key: KEY,
+        encrypt: false,
         round_id: ROUND,
         timeout: Duration::from_secs(20),
     };

@@ -22,6 +22,7 @@ pub(crate) fn connect(
         listener: &agent.listener,
         peers: started.start.peers.clone(),
         key: agent.key.0,
+        encrypt: false,
         round_id: started.collective_round(),
         timeout: agent.connect_timeout,
     };

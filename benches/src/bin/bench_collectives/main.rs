@@ -7,7 +7,7 @@
 //! from each.
 //!
 //! `bench_collectives [--ranks 2,4,8] [--sizes 1KiB,64KiB,1MiB,64MiB] [--samples 7] [--python PATH]
-//! [--without-gloo]`
+//! [--encrypt] [--without-gloo]`
 //!
 //! Without `--python`, it runs benches/setup_torch.sh, which creates an environment with torch on
 //! demand.
@@ -58,6 +58,9 @@ struct Options {
     /// A python with torch.
     #[arg(long)]
     python: Option<PathBuf>,
+    /// Encrypts messages over TCP.
+    #[arg(long)]
+    encrypt: bool,
     /// Measures ours alone.
     #[arg(long)]
     without_gloo: bool,
@@ -94,7 +97,7 @@ fn compare(options: &Options) -> Result<()> {
     for &ranks in &options.ranks {
         ensure!(ranks >= 2, "--ranks must be 2 or more");
         let mut shared = Team::shared_memory(ranks)?;
-        let mut tcp = Team::tcp(ranks)?;
+        let mut tcp = Team::tcp(ranks, options.encrypt)?;
         let mut gloo = match &python {
             Some(python) => Some(Team::gloo(python, ranks)?),
             None => None,

@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// Descriptor of the region; without it each rank is a host of its own.
     #[arg(long)]
     region: Option<RawFd>,
+    /// Encrypts messages between hosts.
+    #[arg(long)]
+    encrypt: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -54,6 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         listener: &listener,
         peers,
         key: [1; 32],
+        encrypt: options.encrypt,
         round_id: RoundId { epoch: 1, round: 1 },
         timeout: Duration::from_secs(20),
     };

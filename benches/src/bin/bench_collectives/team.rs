@@ -39,17 +39,17 @@ impl Team {
         let region = create_region(ranks)?;
         // The children inherit it.
         fcntl(&region, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let team = Self::ours(ranks, Some(&region));
+        let team = Self::ours(ranks, Some(&region), false);
         fcntl(&region, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         team
     }
 
     /// Our implementation, each rank on a host of its own.
-    pub(crate) fn tcp(ranks: u32) -> Result<Self> {
-        Self::ours(ranks, None)
+    pub(crate) fn tcp(ranks: u32, encrypt: bool) -> Result<Self> {
+        Self::ours(ranks, None, encrypt)
     }
 
-    fn ours(ranks: u32, region: Option<&OwnedFd>) -> Result<Self> {
+    fn ours(ranks: u32, region: Option<&OwnedFd>, encrypt: bool) -> Result<Self> {
         let program = env::current_exe()?;
         let commands = (0..ranks).map(|rank| {
             let mut command = Command::new(&program);
@@ -60,6 +60,9 @@ impl Team {
                 "--size",
                 &ranks.to_string(),
             ]);
+            if encrypt {
+                command.arg("--encrypt");
+            }
             if let Some(region) = region {
                 command.args(["--region", &region.as_raw_fd().to_string()]);
             }

@@ -127,9 +127,10 @@ impl<'a> Connector<'a> {
                         dial.peer, self.plan.round_id
                     )));
                 }
-                DialStep::Connected(stream) => {
+                DialStep::Connected(stream, session) => {
                     self.missing.remove(&dial.peer);
-                    self.links.insert(dial.peer, Link::new(dial.peer, stream));
+                    let link = Link::new(dial.peer, stream, *session);
+                    self.links.insert(dial.peer, link);
                 }
             }
         }
@@ -146,11 +147,11 @@ impl<'a> Connector<'a> {
                     tracing::info!(from = %handshake.from, reason, "dropped a stranger at the data plane's port");
                     self.last_reason = reason.to_owned();
                 }
-                InboundStep::Authenticated(peer) => {
+                InboundStep::Authenticated(peer, session) => {
                     // The newest connection wins: the peer has given up any earlier one.
                     self.missing.remove(&peer);
-                    self.links
-                        .insert(peer, Link::new(peer, handshake.into_stream()));
+                    let link = Link::new(peer, handshake.into_stream(), *session);
+                    self.links.insert(peer, link);
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::{
     handshake::{CHALLENGE, HELLO, Hello, Status, answer},
     link::is_pending,
     plan::Plan,
+    protection::Session,
 };
 
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
@@ -51,7 +52,7 @@ pub(super) enum DialStep {
     Failed(String),
     Stale,
     Mismatched,
-    Connected(TcpStream),
+    Connected(TcpStream, Box<Session>),
 }
 
 impl Dial {
@@ -95,7 +96,7 @@ impl Dial {
                     _ => Err(error),
                 };
             }
-            let hello = Hello::new(plan.round_id, plan.topology, self.peer)
+            let hello = Hello::new(plan.round_id, plan.topology, self.peer, plan.encrypt)
                 .map_err(io::Error::other)?
                 .encode();
             // A hello fits into the empty send buffer of a fresh connection.
@@ -120,21 +121,29 @@ impl Dial {
             return Ok(DialStep::Pending);
         };
         while *filled < CHALLENGE {
-            match stream.read(&mut challenge[*filled..])? {
-                0 => return Err(io::Error::other("it closed the connection")),
-                more => *filled += more,
+            match stream.read(&mut challenge[*filled..]) {
+                // An acceptor that does not read the whole hello resets the connection.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(no_answer());
+                }
+                received => match received? {
+                    0 => return Err(no_answer()),
+                    more => *filled += more,
+                },
             }
         }
-        let Some((status, proof)) = answer(plan.key, hello, challenge) else {
+        let Some(answer) = answer(plan.key, hello, challenge, plan.encrypt) else {
             return Err(io::Error::other("it does not know the key of this run"));
         };
-        match status {
+        match answer.status {
             Status::Stale => return Ok(DialStep::Stale),
             Status::Mismatched => return Ok(DialStep::Mismatched),
-            Status::Welcome => stream.write_all(&proof)?,
+            Status::Welcome => stream.write_all(&answer.proof)?,
         }
         match std::mem::replace(&mut self.state, State::Done) {
-            State::HelloSent { stream, .. } => Ok(DialStep::Connected(stream)),
+            State::HelloSent { stream, .. } => {
+                Ok(DialStep::Connected(stream, Box::new(answer.session)))
+            }
             _ => Ok(DialStep::Pending),
         }
     }
@@ -155,6 +164,12 @@ impl Dial {
             _ => None,
         }
     }
+}
+
+fn no_answer() -> io::Error {
+    io::Error::other(
+        "it closed the connection before its answer: is the same release of elasticrun installed there?",
+    )
 }
 
 /// Starts to connect, without waiting.

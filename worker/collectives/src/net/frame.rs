@@ -1,17 +1,23 @@
-//! The header of each piece of data between leaders.
+//! The frames between leaders.
 //!
 //! ```text
+//! frame     64 fields, 16 tag of the fields | payload, 16 tag of the payload, if there is a payload
+//! fields
 //! data      u32 magic, u8 1, 3 x 0 | u32 code, u32 root | u64 len | u64 seq | u32 index, u32 payload | u32 rank ...
 //! question  the same with u8 3 and no payload
 //! failure   u32 magic, u8 2, 3 x 0 | 8 x 0              | 6 x u64 record
 //! ```
-//! 64 bytes, little-endian. `index` counts the frames of one operation in one direction. A leader
+//! Little-endian. The tags are those of `protection`. `index` counts the frames of one operation in one direction. A leader
 //! that has waited for long sends a question: it names its operation, and the receiver compares it
 //! with its own.
 
+use super::protection::TAG;
 use crate::{error::Record, signature::CallSignature};
 
-pub(super) const HEAD: usize = 64;
+/// Bytes of the fields of a header.
+pub(super) const FIELDS: usize = 64;
+/// Bytes of a header: the fields and their tag.
+pub(super) const HEAD: usize = FIELDS + TAG;
 const MAGIC: u32 = 0x4644_5245;
 const DATA: u8 = 1;
 const FAILURE: u8 = 2;
@@ -36,15 +42,15 @@ pub(super) enum Frame {
 }
 
 impl Head {
-    pub(super) fn encode(&self) -> [u8; HEAD] {
+    pub(super) fn encode(&self) -> [u8; FIELDS] {
         self.encode_as(DATA)
     }
 
-    pub(super) fn encode_question(&self) -> [u8; HEAD] {
+    pub(super) fn encode_question(&self) -> [u8; FIELDS] {
         self.encode_as(QUESTION)
     }
 
-    fn encode_as(&self, kind: u8) -> [u8; HEAD] {
+    fn encode_as(&self, kind: u8) -> [u8; FIELDS] {
         let mut bytes = start(kind);
         bytes[8..12].copy_from_slice(&self.call.code.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.call.root.to_le_bytes());
@@ -57,7 +63,7 @@ impl Head {
     }
 }
 
-pub(super) fn encode_failure(record: &Record) -> [u8; HEAD] {
+pub(super) fn encode_failure(record: &Record) -> [u8; FIELDS] {
     let mut bytes = start(FAILURE);
     for (cell, word) in bytes[16..].chunks_exact_mut(8).zip(record.0) {
         cell.copy_from_slice(&word.to_le_bytes());
@@ -65,15 +71,15 @@ pub(super) fn encode_failure(record: &Record) -> [u8; HEAD] {
     bytes
 }
 
-fn start(kind: u8) -> [u8; HEAD] {
-    let mut bytes = [0; HEAD];
+fn start(kind: u8) -> [u8; FIELDS] {
+    let mut bytes = [0; FIELDS];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
     bytes[4] = kind;
     bytes
 }
 
-/// Decodes a header. `None` if it is invalid.
-pub(super) fn decode(bytes: &[u8; HEAD]) -> Option<Frame> {
+/// Decodes the fields of a header. `None` if it is invalid.
+pub(super) fn decode(bytes: &[u8; FIELDS]) -> Option<Frame> {
     let word = |pos: usize| {
         let mut word = [0; 4];
         word.copy_from_slice(&bytes[pos..pos + 4]);
@@ -132,7 +138,7 @@ mod tests {
             decode(&encode_failure(&record)),
             Some(Frame::Failure(record))
         );
-        assert_eq!(decode(&[0; HEAD]), None);
+        assert_eq!(decode(&[0; FIELDS]), None);
         assert_eq!(decode(&start(9)), None);
     }
 }

@@ -2,22 +2,27 @@
 //!
 //! ```text
 //! connector                                            acceptor
-//!   Hello: 8 magic, round id, from, to, shape, 32 nonce ->
+//!   Hello: 8 magic, round id, from, to, shape, protection, 32 nonce ->
 //!                          <-  Challenge: 8 status, 32 nonce, 32 mac(acceptor, hello, status, nonce)
 //!   Proof: 32 mac(connector, hello, status, nonce)      ->
 //! ```
 //! A mac is HMAC-SHA256 with the key of the run. It covers a label of the direction and all earlier
 //! content, so a recorded message cannot be replayed later, in the other direction or in another
-//! round.
+//! round. The keys of the frames that follow are derived from the hello and the challenge
+//! (`protection`), so they differ for each connection.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::protection::{Role, Session};
 use crate::{round_id::RoundId, topology::Topology};
 
-const MAGIC: &[u8; 8] = b"ERCOLL\x00\x01";
+/// The version of handshake and frames is the last byte.
+const MAGIC: &[u8; 8] = b"ERCOLL\x00\x02";
 
-pub(super) const HELLO: usize = 76;
+/// Bytes from the start of a hello that identify the protocol and its version.
+pub(super) const PREFIX: usize = MAGIC.len();
+pub(super) const HELLO: usize = 80;
 pub(super) const CHALLENGE: usize = 72;
 pub(super) const PROOF: usize = 32;
 
@@ -31,7 +36,29 @@ pub(super) struct Hello {
     pub(super) size: u32,
     /// Lowest rank of the connector's host.
     pub(super) first_rank: u32,
+    /// Whether frames are encrypted.
+    pub(super) encrypt: bool,
     pub(super) nonce: [u8; 32],
+}
+
+/// What the start of an inbound connection says about its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Ours,
+    /// The data plane of another release.
+    OtherRelease,
+    Unknown,
+}
+
+impl Dialect {
+    pub(super) fn of_prefix(prefix: &[u8]) -> Self {
+        let (name, version) = MAGIC.split_at(PREFIX - 1);
+        match prefix.split_at_checked(PREFIX - 1) {
+            Some((found, rest)) if found == name && rest == version => Self::Ours,
+            Some((found, _)) if found == name => Self::OtherRelease,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// The acceptor's verdict on a hello.
@@ -51,6 +78,7 @@ impl Hello {
         round_id: RoundId,
         topology: &Topology,
         to: u32,
+        encrypt: bool,
     ) -> Result<Self, getrandom::Error> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
@@ -61,6 +89,7 @@ impl Hello {
             host_count: topology.host_count,
             size: topology.size,
             first_rank: topology.first_rank,
+            encrypt,
             nonce,
         })
     }
@@ -76,11 +105,12 @@ impl Hello {
             self.host_count,
             self.size,
             self.first_rank,
+            u32::from(self.encrypt),
         ];
-        for (cell, number) in bytes[24..44].chunks_exact_mut(4).zip(numbers) {
+        for (cell, number) in bytes[24..48].chunks_exact_mut(4).zip(numbers) {
             cell.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[44..].copy_from_slice(&self.nonce);
+        bytes[48..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -96,7 +126,12 @@ impl Hello {
         };
         let long = |pos: usize| u64::from(number(pos)) | u64::from(number(pos + 4)) << 32;
         let mut nonce = [0; 32];
-        nonce.copy_from_slice(&bytes[44..]);
+        nonce.copy_from_slice(&bytes[48..]);
+        let encrypt = match number(44) {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         Some(Self {
             round_id: RoundId {
                 epoch: long(8),
@@ -107,6 +142,7 @@ impl Hello {
             host_count: number(32),
             size: number(36),
             first_rank: number(40),
+            encrypt,
             nonce,
         })
     }
@@ -117,6 +153,7 @@ impl Hello {
 pub(super) struct Challenge {
     pub(super) bytes: [u8; CHALLENGE],
     expected: Hmac<Sha256>,
+    session: Session,
 }
 
 impl Challenge {
@@ -124,6 +161,7 @@ impl Challenge {
         key: &[u8; 32],
         hello: &[u8; HELLO],
         status: Status,
+        encrypt: bool,
     ) -> Result<Self, getrandom::Error> {
         let mut bytes = [0; CHALLENGE];
         bytes[..8].copy_from_slice(&(status as u64).to_le_bytes());
@@ -131,22 +169,39 @@ impl Challenge {
         let tag = mac(key, b"acceptor", hello, &bytes[..40]).finalize();
         bytes[40..].copy_from_slice(&tag.into_bytes());
         let expected = mac(key, b"connector", hello, &bytes[..40]);
-        Ok(Self { bytes, expected })
+        let session = Session::derive(key, &[hello, &bytes], encrypt, Role::Acceptor);
+        Ok(Self {
+            bytes,
+            expected,
+            session,
+        })
     }
 
-    /// Whether the connector knows the key. Takes the same time for any wrong proof.
-    pub(super) fn accepts(self, proof: &[u8; PROOF]) -> bool {
-        self.expected.verify_slice(proof).is_ok()
+    /// The keys of the connection, if the connector knows the key of the run. Takes the same time
+    /// for any wrong proof.
+    pub(super) fn accept(self, proof: &[u8; PROOF]) -> Option<Session> {
+        self.expected.verify_slice(proof).ok()?;
+        Some(self.session)
     }
 }
 
-/// Checks an acceptor's answer to `hello` and returns its status and the proof to send. `None` if
-/// the acceptor does not know the key or its status is unknown.
+/// The connector's view of a valid challenge.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: Status,
+    /// What to send if the status is [`Status::Welcome`].
+    pub(super) proof: [u8; PROOF],
+    pub(super) session: Session,
+}
+
+/// Checks an acceptor's answer to `hello`. `None` if the acceptor does not know the key or its status
+/// is unknown.
 pub(super) fn answer(
     key: &[u8; 32],
     hello: &[u8; HELLO],
     challenge: &[u8; CHALLENGE],
-) -> Option<(Status, [u8; PROOF])> {
+    encrypt: bool,
+) -> Option<Answer> {
     let signed = &challenge[..40];
     mac(key, b"acceptor", hello, signed)
         .verify_slice(&challenge[40..])
@@ -157,7 +212,11 @@ pub(super) fn answer(
     let proof = mac(key, b"connector", hello, signed)
         .finalize()
         .into_bytes();
-    Some((status, proof.into()))
+    Some(Answer {
+        status,
+        proof: proof.into(),
+        session: Session::derive(key, &[hello, challenge], encrypt, Role::Connector),
+    })
 }
 
 fn mac(key: &[u8; 32], label: &[u8], hello: &[u8; HELLO], signed: &[u8]) -> Hmac<Sha256> {
@@ -172,6 +231,7 @@ fn mac(key: &[u8; 32], label: &[u8], hello: &[u8; HELLO], signed: &[u8]) -> Hmac
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::frame::FIELDS;
 
     fn hello() -> Hello {
         Hello {
@@ -184,36 +244,103 @@ mod tests {
             host_count: 4,
             size: 9,
             first_rank: 6,
+            encrypt: false,
             nonce: [8; 32],
         }
     }
 
     #[test]
-    fn both_sides_prove_themselves() {
-        let bytes = hello().encode();
-        assert_eq!(Hello::decode(&bytes), Some(hello()));
-        for status in [Status::Welcome, Status::Stale, Status::Mismatched] {
-            let challenge = Challenge::new(&[1; 32], &bytes, status).unwrap();
-            let (found, proof) = answer(&[1; 32], &bytes, &challenge.bytes).unwrap();
-            assert_eq!(found, status);
-            assert!(challenge.accepts(&proof));
+    fn both_sides_prove_themselves_and_have_the_same_keys() {
+        for encrypt in [false, true] {
+            let hello = Hello { encrypt, ..hello() };
+            let bytes = hello.encode();
+            assert_eq!(Hello::decode(&bytes), Some(hello));
+            for status in [Status::Welcome, Status::Stale, Status::Mismatched] {
+                let challenge = Challenge::new(&[1; 32], &bytes, status, encrypt).unwrap();
+                let found = answer(&[1; 32], &bytes, &challenge.bytes, encrypt).unwrap();
+                assert_eq!(found.status, status);
+                let session = challenge.accept(&found.proof).unwrap();
+                let head = found.session.sealer.seal_head(&[4; FIELDS]);
+                assert_eq!(session.opener.open_head(&head), Ok([4; FIELDS]));
+            }
         }
     }
 
     #[test]
     fn a_wrong_key_or_a_changed_bit_is_refused_by_both() {
         let bytes = hello().encode();
-        let challenge = Challenge::new(&[1; 32], &bytes, Status::Welcome).unwrap();
-        assert!(answer(&[2; 32], &bytes, &challenge.bytes).is_none());
-        for index in [0, 8, 39, 40, 71] {
+        let challenge = Challenge::new(&[1; 32], &bytes, Status::Welcome, false).unwrap();
+        assert!(answer(&[2; 32], &bytes, &challenge.bytes, false).is_none());
+        for index in 0..CHALLENGE {
             let mut changed = challenge.bytes;
             changed[index] ^= 1;
-            assert!(answer(&[1; 32], &bytes, &changed).is_none(), "byte {index}");
+            let found = answer(&[1; 32], &bytes, &changed, false);
+            assert!(found.is_none(), "byte {index}");
         }
         let sent = challenge.bytes;
         let mut reflected = [0; PROOF];
         reflected.copy_from_slice(&sent[40..]);
-        assert!(!challenge.accepts(&reflected));
+        assert!(challenge.accept(&reflected).is_none());
         assert_eq!(Hello::decode(&[0; HELLO]), None);
+    }
+
+    #[test]
+    fn each_connection_round_and_driver_has_other_keys() {
+        let head_in = |round_id: RoundId| {
+            let hello = Hello {
+                round_id,
+                ..hello()
+            };
+            let bytes = hello.encode();
+            let challenge = Challenge::new(&[1; 32], &bytes, Status::Welcome, false).unwrap();
+            challenge.session.sealer.seal_head(&[4; FIELDS])
+        };
+        let round_id = hello().round_id;
+        let next = RoundId {
+            round: 8,
+            ..round_id
+        };
+        let newer = RoundId {
+            epoch: round_id.epoch + 1,
+            ..round_id
+        };
+        let heads = [round_id, round_id, next, newer].map(head_in);
+        for (index, head) in heads.iter().enumerate() {
+            assert!(!heads[..index].contains(head), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_recorded_hello_does_not_give_the_keys_of_another_round() {
+        let bytes = hello().encode();
+        let challenge = Challenge::new(&[1; 32], &bytes, Status::Welcome, false).unwrap();
+        let found = answer(&[1; 32], &bytes, &challenge.bytes, false).unwrap();
+        // The same nonces, with a round that somebody on the way has changed.
+        for index in 8..24 {
+            let mut changed = bytes;
+            changed[index] ^= 1;
+            let other = Session::derive(
+                &[1; 32],
+                &[&changed, &challenge.bytes],
+                false,
+                Role::Acceptor,
+            );
+            let head = found.session.sealer.seal_head(&[4; FIELDS]);
+            assert!(other.opener.open_head(&head).is_err(), "byte {index}");
+        }
+    }
+
+    #[test]
+    fn another_release_is_told_from_a_stranger() {
+        let bytes = hello().encode();
+        assert_eq!(Dialect::of_prefix(&bytes[..PREFIX]), Dialect::Ours);
+        for (prefix, dialect) in [
+            (&b"ERCOLL\0\x01"[..], Dialect::OtherRelease),
+            (b"ERCOLL\0\x03", Dialect::OtherRelease),
+            (b"GET / HT", Dialect::Unknown),
+            (b"", Dialect::Unknown),
+        ] {
+            assert_eq!(Dialect::of_prefix(prefix), dialect, "{prefix:?}");
+        }
     }
 }

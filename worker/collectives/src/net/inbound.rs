@@ -10,9 +10,10 @@ use std::{
 use rustix::event::PollFlags;
 
 use super::{
-    handshake::{Challenge, HELLO, Hello, PROOF, Status},
+    handshake::{Challenge, Dialect, HELLO, Hello, PREFIX, PROOF, Status},
     link::is_pending,
     plan::Plan,
+    protection::Session,
 };
 use crate::topology::neighbours;
 
@@ -39,8 +40,8 @@ pub(super) enum InboundStep {
     Closed(&'static str),
     /// The peer is no member of this run, or its view of the round differs.
     Rejected(&'static str),
-    /// The peer is the leader of this host.
-    Authenticated(u32),
+    /// The peer is the leader of this host. These are the keys of the connection.
+    Authenticated(u32, Box<Session>),
 }
 
 impl InboundHandshake {
@@ -76,6 +77,22 @@ impl InboundHandshake {
 
     fn advance(&mut self, plan: &Plan<'_>) -> io::Result<InboundStep> {
         if self.challenged.is_none() {
+            // A hello of another release may have another length.
+            let prefix = &mut self.hello[..PREFIX];
+            if !fill(&mut self.stream, prefix, &mut self.filled)? {
+                return Ok(InboundStep::Closed("it closed the connection"));
+            }
+            match Dialect::of_prefix(prefix) {
+                Dialect::Ours => {}
+                Dialect::OtherRelease => {
+                    return Ok(InboundStep::Rejected(
+                        "it runs another release of elasticrun: install the same release on all hosts",
+                    ));
+                }
+                Dialect::Unknown => {
+                    return Ok(InboundStep::Rejected("it speaks another protocol"));
+                }
+            }
             if !fill(&mut self.stream, &mut self.hello, &mut self.filled)? {
                 return Ok(InboundStep::Closed("it closed the connection"));
             }
@@ -87,8 +104,8 @@ impl InboundHandshake {
                 return Ok(InboundStep::Closed("it is in a newer round"));
             }
             let status = compare(plan, &hello);
-            let challenge =
-                Challenge::new(plan.key, &self.hello, status).map_err(io::Error::other)?;
+            let challenge = Challenge::new(plan.key, &self.hello, status, plan.encrypt)
+                .map_err(io::Error::other)?;
             // A challenge fits into the empty send buffer of a fresh connection.
             self.stream.write_all(&challenge.bytes)?;
             match status {
@@ -105,9 +122,9 @@ impl InboundHandshake {
             return Ok(InboundStep::Closed("it closed the connection"));
         }
         if let Some((from, challenge)) = self.challenged.take()
-            && challenge.accepts(&self.proof)
+            && let Some(session) = challenge.accept(&self.proof)
         {
-            return Ok(InboundStep::Authenticated(from));
+            return Ok(InboundStep::Authenticated(from, Box::new(session)));
         }
         Ok(InboundStep::Rejected(
             "it does not know the key of this run",
@@ -129,6 +146,7 @@ fn compare(plan: &Plan<'_>, hello: &Hello) -> Status {
         && hello.from > hello.to
         && hello.host_count == topology.host_count
         && hello.size == topology.size
+        && hello.encrypt == plan.encrypt
         && hello.first_rank > topology.first_rank
         && neighbours(hello.to, hello.host_count).contains(&hello.from);
     if agrees {

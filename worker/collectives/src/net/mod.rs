@@ -16,9 +16,12 @@
 //! - N4 A leader waits for a neighbour only as long as the neighbour's machine answers (`path`).
 //!   The limit is about the timeout for connecting. A neighbour that is late but reachable is
 //!   waited for.
+//! - N5 A frame has a valid tag of its header, and of its payload, before anything of it is used
+//!   (`protection`). A leader that receives another one ends the round.
 //!
 //! # Not promised
-//! Secrecy: what follows the handshake is neither encrypted nor signed.
+//! Secrecy, unless the job encrypts its data plane: lengths and times of messages are visible even
+//! then.
 
 mod connect;
 mod dial;
@@ -29,6 +32,7 @@ mod late;
 mod link;
 mod path;
 mod plan;
+mod protection;
 mod ring;
 mod tree;
 mod tree_layout;

@@ -16,5 +16,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) listener: &'a TcpListener,
     pub(crate) peers: &'a BTreeMap<u32, SocketAddr>,
     pub(crate) key: &'a [u8; 32],
+    /// Whether frames are encrypted. They are authenticated in any case.
+    pub(crate) encrypt: bool,
     pub(crate) timeout: Duration,
 }

@@ -386,6 +386,10 @@ impl Net {
                 host_index: peer,
                 reason,
             },
+            Fault::Altered => Error::PeerLost {
+                host_index: peer,
+                reason: self.altered(peer),
+            },
             Fault::Silent => {
                 let mut silent = self.silent_hosts();
                 if let Err(index) = silent.binary_search(&peer) {
@@ -407,6 +411,14 @@ impl Net {
                 other_call: found.call,
             },
         }
+    }
+
+    fn altered(&self, peer: u32) -> String {
+        let address = self.peers.get(&peer);
+        let from = address.map_or(String::new(), |address| format!(" from {}", address.ip()));
+        format!(
+            "a message{from} has a wrong authentication tag: something on the network changed, repeated or dropped it"
+        )
     }
 
     /// Closes all connections gracefully: what was sent still arrives, and behind it that this rank

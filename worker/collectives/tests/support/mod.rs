@@ -29,13 +29,22 @@ impl Member {
         self.connect_within(Duration::from_secs(20))
     }
 
+    pub(crate) fn connect_with(self, encrypt: bool) -> Result<Group, Error> {
+        self.connect_for(Duration::from_secs(20), encrypt)
+    }
+
     pub(crate) fn connect_within(self, timeout: Duration) -> Result<Group, Error> {
+        self.connect_for(timeout, false)
+    }
+
+    pub(crate) fn connect_for(self, timeout: Duration, encrypt: bool) -> Result<Group, Error> {
         let config = GroupConfig {
             topology: self.topology,
             region: self.region,
             listener: &self.listener,
             peers: self.peers,
             key: KEY,
+            encrypt,
             round_id: ROUND,
             timeout,
         };
@@ -102,12 +111,21 @@ pub(crate) fn members(layout: &[u32]) -> Vec<Member> {
 
 /// Runs `body` on each member of a connected round. Results are in rank order.
 pub(crate) fn round<R: Send>(layout: &[u32], body: impl Fn(&mut Group) -> R + Sync) -> Vec<R> {
+    round_with(layout, false, body)
+}
+
+/// As [`round`], with or without encryption between hosts.
+pub(crate) fn round_with<R: Send>(
+    layout: &[u32],
+    encrypt: bool,
+    body: impl Fn(&mut Group) -> R + Sync,
+) -> Vec<R> {
     thread::scope(|scope| {
         let handles: Vec<_> = members(layout)
             .into_iter()
             .map(|member| {
                 let body = &body;
-                scope.spawn(move || body(&mut member.connect().unwrap()))
+                scope.spawn(move || body(&mut member.connect_with(encrypt).unwrap()))
             })
             .collect();
         handles
