@@ -328,6 +328,7 @@ fn setup(
         // Set for each connection.
         instance: 0,
         groups: settings.mode == config::Mode::Elastic,
+        encrypt_data: settings.launch.encrypt_data,
     })
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn connection() -> Result<AgentConnection, Error> {
         listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?,
         key: Bytes32([0; 32]),
         connect_timeout: Duration::from_secs(1),
+        encrypt: false,
     })
 }
 

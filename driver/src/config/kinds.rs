@@ -111,6 +111,20 @@ impl fmt::Display for Launcher {
     }
 }
 
+/// What workers encrypt between hosts. Their messages are authenticated in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encryption {
+    /// Nothing.
+    None,
+    /// The messages of collectives.
+    Data,
+}
+
+word_setting!(Encryption, "none or data",
+    "none" => Encryption::None,
+    "data" => Encryption::Data,
+);
+
 /// What is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {

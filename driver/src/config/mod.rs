@@ -46,7 +46,8 @@ pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
 pub use kinds::{
-    BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost,
+    BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
+    SlotsPerHost,
 };
 pub use layer::{Origin, flag, variable};
 pub(crate) use locality::interface_addresses;

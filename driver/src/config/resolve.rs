@@ -9,7 +9,7 @@ use super::{
     counts,
     error::Error,
     host_sources,
-    kinds::{BlacklistPolicy, Launcher, LogLevel, RestartMode},
+    kinds::{BlacklistPolicy, Encryption, Launcher, LogLevel, RestartMode},
     layer::Origin,
     locality::launcher_of,
     network::check_interfaces,
@@ -334,6 +334,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         },
         push_binary: config.push_binary.value,
         network_interfaces: config.network_interface.value.0.clone(),
+        encrypt_data: config.encrypt.value == Encryption::Data,
         notice_file: config
             .notice_file
             .value

@@ -169,6 +169,8 @@ pub struct Launch {
     pub push_binary: bool,
     /// Interfaces for data between workers, in order of preference; empty: by route to the driver.
     pub network_interfaces: Vec<String>,
+    /// Workers encrypt the messages of their collectives between hosts.
+    pub encrypt_data: bool,
     /// A file whose appearance on a host says that the host will go away.
     pub notice_file: Option<String>,
 }

@@ -25,7 +25,8 @@ use super::{
     group::Group,
     hosts::HostList,
     kinds::{
-        BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost,
+        BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
+        SlotsPerHost,
     },
     layer::{Layers, Origin},
     network::{Interfaces, SshOption},
@@ -285,6 +286,8 @@ settings! {
         /// Interfaces for data between workers [default: by route to the driver]
         network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
             |arg| arg.visible_alias("network-interfaces");
+        /// What workers encrypt between hosts: none, or data (their collectives, which are authenticated in any case)
+        encrypt "encrypt" "WHAT": Encryption = Encryption::None, plain;
     }
     "Output" {
         /// Write DIR/rank.NNN/stdout and stderr

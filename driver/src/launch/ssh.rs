@@ -143,6 +143,7 @@ mod tests {
             },
             push_binary: true,
             network_interfaces: Vec::new(),
+            encrypt_data: false,
             notice_file: None,
         };
         let push = words(&ssh(&settings, &Host::new("h"), &WHILE_PUSHING));

@@ -297,6 +297,7 @@ impl Agent {
                 listen: self.listen.to_string(),
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
+                encrypt_data: self.setup.encrypt_data,
             },
             fds,
         );

@@ -81,6 +81,9 @@ pub enum ToWorker {
         /// How long a peer of the data plane may take to connect.
         #[serde(with = "millis")]
         connect_timeout: Duration,
+        /// Whether messages of the data plane are encrypted. False from an older agent.
+        #[serde(default)]
+        encrypt_data: bool,
     },
     /// The connection accepts requests to the store.
     StoreOpened,

@@ -93,6 +93,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
         listener: listen(&welcome.listen)?,
         key: welcome.data_key,
         connect_timeout: welcome.connect_timeout,
+        encrypt: welcome.encrypt_data,
     }))
 }
 

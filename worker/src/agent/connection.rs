@@ -28,6 +28,8 @@ pub(crate) struct AgentConnection {
     pub(crate) key: Bytes32,
     /// How long a peer may take to answer at all.
     pub(crate) connect_timeout: Duration,
+    /// Whether messages of the data plane are encrypted.
+    pub(crate) encrypt: bool,
 }
 
 /// The source of rounds.

@@ -148,6 +148,7 @@ impl AgentThread {
                 listen,
                 heartbeat_interval,
                 connect_timeout,
+                encrypt_data,
             } => {
                 let page = self.start_heartbeat(heartbeat_interval)?;
                 let welcome = Welcome {
@@ -156,6 +157,7 @@ impl AgentThread {
                     data_key,
                     listen,
                     connect_timeout,
+                    encrypt_data,
                 };
                 self.inbox.welcome(Ok(welcome), Some(page));
             }

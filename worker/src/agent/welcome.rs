@@ -13,4 +13,5 @@ pub(super) struct Welcome {
     pub(super) data_key: Bytes32,
     pub(super) listen: String,
     pub(super) connect_timeout: Duration,
+    pub(super) encrypt_data: bool,
 }

@@ -22,7 +22,7 @@ pub(crate) fn connect(
         listener: &agent.listener,
         peers: started.start.peers.clone(),
         key: agent.key.0,
-        encrypt: false,
+        encrypt: agent.encrypt,
         round_id: started.collective_round(),
         timeout: agent.connect_timeout,
     };

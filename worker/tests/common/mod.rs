@@ -148,6 +148,7 @@ impl Agent {
             listen: "127.0.0.1".into(),
             heartbeat_interval: BEAT,
             connect_timeout: Duration::from_secs(10),
+            encrypt_data: false,
         };
         worker.connection.send(&attached, &[page, a, b]);
         assert_eq!(worker.join(), (None, true, None));

@@ -131,6 +131,7 @@ fn setup(drain_timeout: Duration) -> Setup {
         signal_notice: None,
         instance: 1,
         groups: true,
+        encrypt_data: false,
     }
 }
 

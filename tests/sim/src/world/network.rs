@@ -190,6 +190,7 @@ impl World {
             signal_notice: None,
             instance: 1,
             groups: self.plan.settings.elastic,
+            encrypt_data: false,
         }
     }
 

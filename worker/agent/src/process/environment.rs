@@ -144,6 +144,7 @@ mod tests {
             signal_notice: None,
             instance: 1,
             groups: false,
+            encrypt_data: false,
         };
         let spawn = Spawn {
             process: Process {

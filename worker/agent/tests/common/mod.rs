@@ -184,6 +184,7 @@ impl Driver {
                 signal_notice: None,
                 instance: 1,
                 groups: false,
+                encrypt_data: false,
             },
             run_id,
         }

@@ -159,6 +159,9 @@ pub struct Setup {
     /// Workers may be started in groups: the driver needs [`AgentReport::Attached`] and [`AgentReport::FreePort`].
     #[serde(default)]
     pub groups: bool,
+    /// Workers encrypt the messages of their collectives between hosts. False from an older driver.
+    #[serde(default)]
+    pub encrypt_data: bool,
 }
 
 /// A process to start.
