@@ -329,6 +329,7 @@ fn setup(
         instance: 0,
         groups: settings.mode == config::Mode::Elastic,
         encrypt_data: settings.launch.encrypt_data,
+        commit_memory: settings.launch.commit_memory,
     })
 }
 

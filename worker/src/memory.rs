@@ -21,14 +21,23 @@ pub(crate) struct Memory {
     writer: CommitWriter,
     /// The last computed fingerprint. A round may fail, and its successor may have the same base.
     fingerprint: Option<(CommitId, Fingerprint)>,
+    /// The most bytes that commits of all workers of a round may use.
+    limit: Option<u64>,
 }
 
 impl Memory {
-    pub(crate) fn open(fds: CommitFds) -> Result<Self, Error> {
+    pub(crate) fn open(fds: CommitFds, limit: Option<u64>) -> Result<Self, Error> {
         Ok(Self {
             writer: CommitWriter::open(fds)?,
             fingerprint: None,
+            limit,
         })
+    }
+
+    /// Gives this process its share of the memory for commits in a round of `size` workers.
+    pub(crate) fn share(&mut self, size: u32) {
+        let share = self.limit.map(|limit| limit / u64::from(size.max(1)));
+        self.writer.set_limit(share);
     }
 
     /// The newest complete commit.
@@ -160,8 +169,17 @@ mod tests {
     }
 
     fn memory() -> Memory {
+        limited(None)
+    }
+
+    fn limited(limit: Option<u64>) -> Memory {
         let memory = CommitMemory::create().unwrap();
-        Memory::open(memory.fds().map(|fd| fd.try_clone_to_owned().unwrap())).unwrap()
+        let fds = memory.fds(3).into_iter();
+        Memory::open(
+            fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect(),
+            limit,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -186,6 +204,20 @@ mod tests {
             memory.fingerprint(id(1, 1)).unwrap(),
             fingerprint(&2_u64.to_le_bytes())
         );
+    }
+
+    #[test]
+    fn the_memory_of_a_job_is_shared_by_the_workers_of_a_round() {
+        let mut memory = limited(Some(4_000_000));
+        let state = vec![1_u8; 600_000];
+        memory.share(2);
+        memory.save(id(1, 1), &state).unwrap();
+        memory.save(id(1, 2), &state).unwrap();
+        memory.share(4);
+        let refused = memory.save(id(1, 3), &vec![1_u8; 1_200_000]).unwrap_err();
+        let why = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(why.contains("share of --commit-memory is 1000000"), "{why}");
+        assert_eq!(memory.newest(), Some(id(1, 2)));
     }
 
     #[test]

@@ -35,16 +35,16 @@ pub(crate) fn connection() -> Result<AgentConnection, Error> {
     let system = Error::system("listen at the loopback address");
     let page = AgentPage::create().and_then(|page| WorkerPage::open(&page));
     let commits = CommitMemory::create()?;
-    let [a, b] = commits.fds().map(|fd| fd.try_clone_to_owned());
+    let fds = commits.fds(2).into_iter().map(|fd| fd.try_clone_to_owned());
     let copy_error = Error::system("make memory for commits");
-    let fds = a.and_then(|a| Ok([a, b?])).map_err(copy_error)?;
+    let fds = fds.collect::<Result<_, _>>().map_err(copy_error)?;
     Ok(AgentConnection {
         transport: Transport::Standalone,
         inbox: Arc::default(),
         page: page.map_err(|error| Error::Protocol {
             why: error.to_string(),
         })?,
-        memory: Memory::open(fds)?,
+        memory: Memory::open(fds, None)?,
         listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?,
         key: Bytes32([0; 32]),
         connect_timeout: Duration::from_secs(1),

@@ -109,6 +109,7 @@ impl Worker {
                 NextJoin::Connect(started) => started,
             };
             let boundaries = self.agent.page.enter(started.start.round);
+            self.agent.memory.share(started.start.size);
             let region = started.region.take();
             match connect(&self.agent, &started, region) {
                 Ok(group) => {

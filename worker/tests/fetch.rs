@@ -77,7 +77,7 @@ fn keeper(times: usize, key: Bytes32, answer: impl Fn(&mut Peer) + Send + 'stati
                 frames: FrameBuffer::default(),
             };
             if let Some(request) = peer.shake(key) {
-                assert_eq!(request.commit, id(1, 4));
+                assert_eq!(request.key, id(1, 4).into());
                 answer(&mut peer);
             }
         }

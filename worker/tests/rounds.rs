@@ -5,7 +5,8 @@ mod common;
 use std::time::Instant;
 
 use common::{
-    Agent, BEAT, BaseLocation, Worker, id, start, start_from, start_on_separate_hosts, wait_until,
+    Agent, BEAT, BaseLocation, Offer, Worker, id, start, start_from, start_on_separate_hosts,
+    wait_until,
 };
 use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
 use elasticrun_shm::page::Phase;
@@ -98,6 +99,62 @@ fn a_first_round_begins_with_the_state_of_rank_0_and_ends_well() {
         assert!(worker.end().success());
         assert_eq!(worker.page.phase_at_exit(), Some(Phase::Finished));
     }
+}
+
+#[test]
+fn a_worker_encrypts_as_its_agent_says() {
+    let agent = Agent::new();
+    let offer = |encrypt_data| Offer {
+        encrypt_data,
+        ..Offer::default()
+    };
+    let mut a = agent.worker_with(0, "a_worker", offer(true));
+    let mut b = agent.worker_with(1, "a_worker", offer(true));
+    start_on_separate_hosts(&mut [&mut a, &mut b], 1, None);
+    a.next_line();
+    b.next_line();
+    a.send_command("sum");
+    assert_eq!(b.run("sum"), "sum 2");
+    assert_eq!(a.next_line(), "sum 2");
+    // A worker that does not encrypt forms no round with it.
+    lose(&mut a, 1);
+    let mut c = agent.worker_with(2, "a_worker", offer(false));
+    start_on_separate_hosts(&mut [&mut a, &mut c], 2, Some(id(1, 0)));
+    let ended = c.next_line();
+    assert!(ended.contains("another view of the round"), "{ended}");
+}
+
+#[test]
+fn a_commit_that_an_agent_copies_stays_while_the_worker_commits() {
+    let agent = Agent::new();
+    let offer = Offer {
+        buffers: 3,
+        ..Offer::default()
+    };
+    let mut a = agent.worker_with(0, "a_worker", offer);
+    start(&mut [&mut a], 1, None);
+    a.next_line();
+    a.run("add 5");
+    a.run("commit");
+    let pinned = a.commits.pin(id(1, 1)).unwrap();
+    for count in 2..8 {
+        a.run("add 1");
+        assert_eq!(a.run("commit"), format!("committed {}", id(1, count)));
+        assert_eq!(a.committed(id(1, count)), 4 + count);
+    }
+    assert_eq!(pinned.bytes(), 5_u64.to_le_bytes());
+}
+
+#[test]
+fn a_worker_that_exceeds_its_share_of_the_memory_for_commits_ends() {
+    let agent = Agent::new();
+    let offer = Offer {
+        commit_memory: Some(6_000),
+        ..Offer::default()
+    };
+    let mut a = agent.worker_with(0, "a_worker", offer);
+    start(&mut [&mut a], 1, None);
+    assert_eq!(a.next_line(), "ended: the state could not be saved");
 }
 
 #[test]

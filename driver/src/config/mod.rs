@@ -32,6 +32,7 @@ mod plugin;
 mod resolve;
 mod settings;
 mod show;
+mod size;
 mod source;
 mod spark;
 mod table;
@@ -56,6 +57,7 @@ pub use network::{Interfaces, SshOption, check_interfaces};
 pub use settings::{
     Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
 };
+pub use size::Size;
 pub use source::{FlagWords, Sources};
 pub use table::{Config, KEYS, Key, Row, Sourced};
 pub(crate) use unknown::{PREFIX, unknown_variables};

@@ -17,6 +17,7 @@ use super::{
     settings::{
         Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
     },
+    size::Size,
     table::{Config, Sourced},
     value::{Setting, Shape},
 };
@@ -335,6 +336,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         push_binary: config.push_binary.value,
         network_interfaces: config.network_interface.value.0.clone(),
         encrypt_data: config.encrypt.value == Encryption::Data,
+        commit_memory: config.commit_memory.value.map(Size::bytes),
         notice_file: config
             .notice_file
             .value

@@ -171,6 +171,8 @@ pub struct Launch {
     pub network_interfaces: Vec<String>,
     /// Workers encrypt the messages of their collectives between hosts.
     pub encrypt_data: bool,
+    /// The most bytes that commits of all workers of a round may use.
+    pub commit_memory: Option<u64>,
     /// A file whose appearance on a host says that the host will go away.
     pub notice_file: Option<String>,
 }

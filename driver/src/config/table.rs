@@ -30,6 +30,7 @@ use super::{
     },
     layer::{Layers, Origin},
     network::{Interfaces, SshOption},
+    size::Size,
     spark::Master,
     value::{Setting, Shape, Timeout},
     variable::Variable,
@@ -288,6 +289,8 @@ settings! {
             |arg| arg.visible_alias("network-interfaces");
         /// What workers encrypt between hosts: none, or data (their collectives, which are authenticated in any case)
         encrypt "encrypt" "WHAT": Encryption = Encryption::None, plain;
+        /// Most memory that commits of all workers may use together [default: no limit]
+        commit_memory "commit-memory" "SIZE": Option<Size> = None, plain;
     }
     "Output" {
         /// Write DIR/rank.NNN/stdout and stderr

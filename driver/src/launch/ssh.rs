@@ -144,6 +144,7 @@ mod tests {
             push_binary: true,
             network_interfaces: Vec::new(),
             encrypt_data: false,
+            commit_memory: None,
             notice_file: None,
         };
         let push = words(&ssh(&settings, &Host::new("h"), &WHILE_PUSHING));

@@ -356,6 +356,21 @@ fn the_command_is_never_parsed() {
 }
 
 #[test]
+fn what_workers_do_with_commits_and_collectives() {
+    let launch = |words: &[&str]| {
+        job(&[&["-np", "1"], words, &["x"]].concat())
+            .settings
+            .launch
+    };
+    assert!(!launch(&[]).encrypt_data);
+    assert!(!launch(&["--encrypt", "none"]).encrypt_data);
+    assert!(launch(&["--encrypt", "data"]).encrypt_data);
+    assert_eq!(launch(&[]).commit_memory, None);
+    let limited = launch(&["--commit-memory", "3GiB"]);
+    assert_eq!(limited.commit_memory, Some(3 << 30));
+}
+
+#[test]
 fn limits_and_policies() {
     let failures = |words: &[&str]| {
         job(&[&["-np", "1", "--min-np", "1"], words, &["x"]].concat())

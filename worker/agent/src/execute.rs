@@ -159,13 +159,13 @@ impl Agent {
     }
 
     /// The commit memory of the dead process that keeps the base, if it is of this host. Rank 0 fetches the base.
-    fn keeper_for_rank_0(&self, start: &Start) -> Option<[SharedFd; 2]> {
+    fn keeper_for_rank_0(&self, start: &Start) -> Option<Vec<SharedFd>> {
         let keeper = start.keeper.as_ref()?;
         if keeper.host != self.host {
             return None;
         }
-        match self.memories.read_only(keeper.process)? {
-            Ok(fds) => Some(fds.map(Arc::new)),
+        match self.memories.read_only(keeper.process, start.base?)? {
+            Ok(fds) => Some(fds.into_iter().map(Arc::new).collect()),
             Err(error) => {
                 spans::worker(keeper.process)
                     .in_scope(|| tracing::error!(%error, "kept commits cannot be handed out"));
@@ -274,7 +274,7 @@ impl Agent {
                 seen_at: Instant::now(),
             });
         });
-        let fds = memory.descriptors();
+        let fds = memory.descriptors(request.buffers);
         let (watch, fds) = match (watch, fds) {
             (Ok(watch), Ok(fds)) => (watch, fds),
             (Err(error), _) | (_, Err(error)) => {
@@ -289,6 +289,8 @@ impl Agent {
             ..
         } = *request;
         connection.trust();
+        // All but the page.
+        let buffers = fds.len() as u8 - 1;
         let attached = pid.and_then(|pid| Pidfd::open(pid).ok());
         worker.attach(connection, pid, attached, watch);
         worker.send(
@@ -298,6 +300,8 @@ impl Agent {
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
                 encrypt_data: self.setup.encrypt_data,
+                buffers,
+                commit_memory: self.setup.commit_memory,
             },
             fds,
         );

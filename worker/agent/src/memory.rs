@@ -36,11 +36,10 @@ pub(crate) struct WorkerMemory {
 }
 
 impl WorkerMemory {
-    /// The descriptors for the worker: its page and its two commit buffers.
-    pub(crate) fn descriptors(&self) -> io::Result<Vec<Arc<OwnedFd>>> {
-        let [a, b] = self.commits.fds();
-        [self.page.as_fd(), a, b]
-            .into_iter()
+    /// The descriptors for the worker: its page, and as many buffers for commits as it can use.
+    pub(crate) fn descriptors(&self, buffers: u8) -> io::Result<Vec<Arc<OwnedFd>>> {
+        std::iter::once(self.page.as_fd())
+            .chain(self.commits.fds(buffers.into()))
             .map(|fd| fd.try_clone_to_owned().map(Arc::new))
             .collect()
     }
@@ -136,9 +135,14 @@ impl Memories {
         self.by_process.get(&process)
     }
 
-    /// Read-only descriptors of a process's commits, for another worker of this host.
-    pub(crate) fn read_only(&self, process: Process) -> Option<Result<CommitFds, commit::Error>> {
-        Some(self.by_process.get(&process)?.commits.read_only())
+    /// Read-only descriptors of a process's commits, this one among them, for another worker of this host.
+    pub(crate) fn read_only(
+        &self,
+        process: Process,
+        commit: CommitId,
+    ) -> Option<Result<CommitFds, commit::Error>> {
+        let memory = self.by_process.get(&process)?;
+        Some(memory.commits.read_only_pair(commit))
     }
 
     /// Frees the memory of a process.

@@ -15,7 +15,7 @@ use elasticrun_protocol::{
     control::{MemoryAnswer, MemoryRequest},
     frame::{self, FrameBuffer},
 };
-use elasticrun_shm::commit::Commit;
+use elasticrun_shm::commit::{self, Commit, PinnedCommit};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -125,7 +125,7 @@ fn answer(
 ) -> Result<(), PeerError> {
     let Some((commit, digest)) = find(&request, registry) else {
         spans::worker(request.process)
-            .in_scope(|| tracing::debug!(commit = %request.commit, "a commit is not here"));
+            .in_scope(|| tracing::debug!(commit = %request.key.commit, "a commit is not here"));
         return Ok(stream.write_all(&frame::to_frame(&MemoryAnswer::Missing)?)?);
     };
     let found = MemoryAnswer::Found {
@@ -133,16 +133,42 @@ fn answer(
         digest,
     };
     stream.write_all(&frame::to_frame(&found)?)?;
-    // A live worker may overwrite the commit meanwhile. The receiver then finds that the digest does not match.
+    // A live worker of an older release may overwrite the commit meanwhile. The receiver then finds that the digest does
+    // not match.
     Ok(stream.write_all(commit.bytes())?)
 }
 
-fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(Commit, u64)> {
+/// A commit for another host.
+enum Copied {
+    /// Its worker leaves it alone until it is copied.
+    Pinned(PinnedCommit),
+    /// Its worker cannot do so, or another commit is pinned.
+    Unpinned(Commit),
+}
+
+impl Copied {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pinned(commit) => commit.bytes(),
+            Self::Unpinned(commit) => commit.bytes(),
+        }
+    }
+}
+
+fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(Copied, u64)> {
     let memory = registry.get(request.process)?;
-    let commit = memory
-        .reader()
-        .and_then(|reader| reader.read(request.commit))
-        .ok()?;
+    let id = request.key.commit;
+    let commit = match memory.pin(id) {
+        Ok(commit) => Copied::Pinned(commit),
+        Err(commit::Error::Unpinnable { .. }) => {
+            Copied::Unpinned(memory.reader().and_then(|reader| reader.read(id)).ok()?)
+        }
+        Err(_) => return None,
+    };
     let digest = xxh3_64(commit.bytes());
-    commit.is_intact().then_some((commit, digest))
+    let (info, is_intact) = match &commit {
+        Copied::Pinned(commit) => (commit.info(), true),
+        Copied::Unpinned(commit) => (commit.info(), commit.is_intact()),
+    };
+    (is_intact && info.key() == request.key).then_some((commit, digest))
 }

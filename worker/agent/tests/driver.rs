@@ -227,7 +227,8 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         .await
         .unwrap();
     let process = process(0, 1);
-    peer.write(&MemoryRequest { process, commit }).await;
+    let key = commit.into();
+    peer.write(&MemoryRequest { process, key }).await;
     let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
         panic!("it is there");
     };
@@ -358,6 +359,7 @@ async fn unauthenticated_peers_get_nothing() {
         local_rank: elasticrun_protocol::LocalRank(0),
         generation: elasticrun_protocol::Generation(1),
         pid: std::process::id(),
+        buffers: 3,
     })
     .unwrap();
     let answer = exchange(Box::new(connect_local()), frame.clone())
@@ -427,7 +429,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
         .unwrap();
     let request = |count| MemoryRequest {
         process: process(0, 1),
-        commit: CommitId { count, ..commit },
+        key: CommitId { count, ..commit }.into(),
     };
     peer.write(&request(7)).await;
     assert_eq!(peer.read().await, Some(MemoryAnswer::Missing));
@@ -446,6 +448,46 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     assert_eq!(wrong.err(), Some(auth::Error::WrongSecret));
     let wrong = Peer::dial(port, &secret, Purpose::Control).await;
     assert!(matches!(wrong.err(), Some(auth::Error::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
+    // Much more than the buffers of the connection hold.
+    let len = 32 << 20;
+    let commit = format!("commit={len}");
+    let words = [
+        "attach", "join", "start", &commit, "abort", &commit, &commit, &commit,
+    ];
+    let words = [&words[..], &["print=done", "hang"]].concat();
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    control.all_wait(1).await;
+    control.start(1, &[process(0, 1)], None, None).await;
+    lines.until("committed").await;
+    let secret = driver.secret.derive("data plane");
+    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
+        .await
+        .unwrap();
+    let commit = CommitId {
+        epoch: common::EPOCH,
+        round: Round(1),
+        count: 1,
+    };
+    let (process, key) = (process(0, 1), commit.into());
+    peer.write(&MemoryRequest { process, key }).await;
+    let Some(MemoryAnswer::Found { length, digest }) = peer.read().await else {
+        panic!("it is there");
+    };
+    assert_eq!(length, len);
+    // The worker commits more often than it has buffers before the peer reads on.
+    control
+        .command(AgentCommand::Abort { round: Round(1) })
+        .await;
+    lines.until("done").await;
+    let bytes = peer.raw(length as usize).await;
+    assert_eq!(digest, xxhash_rust::xxh3::xxh3_64(&bytes));
+    assert!(bytes.iter().all(|byte| *byte == b'c'));
 }
 
 #[tokio::test]

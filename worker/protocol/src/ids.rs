@@ -219,6 +219,63 @@ impl fmt::Display for CommitId {
     }
 }
 
+/// A part of a state. A state that all workers hold alike is one shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Shard {
+    /// A hash of how the state is divided and laid out; 0 for a state of one shard.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub layout: u64,
+    /// The index of the shard, below `of`.
+    #[serde(default, rename = "shard", skip_serializing_if = "is_zero")]
+    pub index: u32,
+    /// The number of shards of the state, at least 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub of: u32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            layout: 0,
+            index: 0,
+            of: 1,
+        }
+    }
+}
+
+/// What distinguishes the bytes of a commit from all others of a run: the commit, and which part of the state they are.
+///
+/// Its fields are those of a plain [`CommitId`] in messages of older releases, which know one shard only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct CommitKey {
+    /// The commit.
+    pub commit: CommitId,
+    /// The part of the state.
+    #[serde(flatten)]
+    pub shard: Shard,
+}
+
+impl From<CommitId> for CommitKey {
+    fn from(commit: CommitId) -> Self {
+        Self {
+            commit,
+            shard: Shard::default(),
+        }
+    }
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -22,6 +22,7 @@ pub mod topology;
 pub use blob::Blob;
 pub use control::{AgentCommand, AgentReport, FromAgent, Notice, NoticeKind, ToAgent};
 pub use ids::{
-    Boundary, CommitId, DriverEpoch, Generation, HostId, LocalRank, Process, Rank, Round,
+    Boundary, CommitId, CommitKey, DriverEpoch, Generation, HostId, LocalRank, Process, Rank,
+    Round, Shard,
 };
 pub use local::{FromWorker, ToWorker};

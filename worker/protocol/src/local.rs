@@ -26,6 +26,9 @@ pub enum FromWorker {
         generation: Generation,
         /// The process id of the worker, which may be a child of the process that the agent started.
         pid: u32,
+        /// The number of buffers for commits that the worker can use. An older worker uses two.
+        #[serde(default = "two_buffers")]
+        buffers: u8,
     },
     /// The worker is at `run()` and can be a member of a round.
     Join {
@@ -65,11 +68,15 @@ pub enum FromWorker {
     AskCallKey,
 }
 
+fn two_buffers() -> u8 {
+    2
+}
+
 /// A message from an agent to a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToWorker {
-    /// The worker is attached. Three descriptors come with the message: the page and the two commit memories.
+    /// The worker is attached. Its descriptors come with the message: the page and the buffers for commits.
     Attached {
         /// The key of the data plane.
         data_key: Bytes32,
@@ -84,6 +91,12 @@ pub enum ToWorker {
         /// Whether messages of the data plane are encrypted. False from an older agent.
         #[serde(default)]
         encrypt_data: bool,
+        /// The number of buffers for commits. An older agent has two.
+        #[serde(default = "two_buffers")]
+        buffers: u8,
+        /// The most bytes that commits of all workers of a round may use. None for no limit, and from an older agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit_memory: Option<u64>,
     },
     /// The connection accepts requests to the store.
     StoreOpened,

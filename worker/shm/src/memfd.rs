@@ -238,6 +238,25 @@ impl Mapping {
         }
     }
 
+    /// Gives the memory of a range back to the system. Its pages read as zeroes, and are allocated again when they are
+    /// written.
+    pub fn free(&self, range: Range<usize>) -> Result<(), Error> {
+        let from = range.start.next_multiple_of(PAGE);
+        let to = range.end.min(self.len) / PAGE * PAGE;
+        if from >= to {
+            return Ok(());
+        }
+        // SAFETY: the range lies in our mapping; any bytes are valid in shared memory.
+        let freed = unsafe {
+            let start = self.start.as_ptr().add(from).cast();
+            madvise(start, to - from, Advice::LinuxRemove)
+        };
+        freed.map_err(|error| Error::Map {
+            len: (to - from) as u64,
+            source: error.into(),
+        })
+    }
+
     /// The first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round, Shard};
 use elasticrun_shm::{
     commit::{CommitMemory, CommitReader, CommitWriter, Error},
     memfd::{self, Mapping},
@@ -22,8 +22,9 @@ fn id(round: u64, count: u64) -> CommitId {
     }
 }
 
-fn owned(memory: &CommitMemory) -> [OwnedFd; 2] {
-    memory.fds().map(|fd| fd.try_clone_to_owned().unwrap())
+fn owned(memory: &CommitMemory) -> Vec<OwnedFd> {
+    let fds = memory.fds(3).into_iter();
+    fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect()
 }
 
 fn open() -> (CommitMemory, CommitWriter, CommitReader) {
@@ -167,7 +168,7 @@ fn a_growth_that_fails_leaves_the_newest_commit() {
     let (memory, mut writer, reader) = open();
     commit(&mut writer, id(1, 0), &[1; 100_000]);
     commit(&mut writer, id(1, 1), &[2; 100_000]);
-    for fd in memory.fds() {
+    for fd in memory.fds(3) {
         memfd::seal_size(&fd).unwrap();
     }
     assert!(writer.reserve(1 << 30).is_err());
@@ -257,8 +258,18 @@ fn a_live_reader_never_sees_less_than_it_saw() {
 fn other_descriptors_are_refused() {
     let make = |len| memfd::create("other", len).unwrap();
     for len in [0, 100, 4096, 100_000] {
-        CommitReader::open([make(len), make(len)]).unwrap_err();
-        CommitWriter::open([make(len), make(len)]).unwrap_err();
+        CommitReader::open(vec![make(len), make(len)]).unwrap_err();
+        CommitWriter::open(vec![make(len), make(len)]).unwrap_err();
+    }
+    for count in [0, 1, 4] {
+        let fds = || (0..count).map(|_| make(4096)).collect();
+        let errors = [
+            CommitReader::open(fds()).unwrap_err(),
+            CommitWriter::open(fds()).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Buffers { count: found } if found == count));
+        }
     }
 }
 
@@ -267,8 +278,7 @@ fn a_damaged_header_is_left_out() {
     let (memory, mut writer, reader) = open();
     commit(&mut writer, id(1, 0), b"sound");
     commit(&mut writer, id(1, 1), b"damaged");
-    let [_, newest] = memory.fds();
-    let mapping = Mapping::new(&newest, 4096).unwrap();
+    let mapping = Mapping::new(&memory.fds(2)[1], 4096).unwrap();
     // The length in record 1, which is the first one that a buffer uses.
     let len = mapping.get::<AtomicU64>(384 + 3 * 8).unwrap();
     assert_eq!(len.load(Ordering::SeqCst), 7);
@@ -276,6 +286,85 @@ fn a_damaged_header_is_left_out() {
     assert_eq!(ids(&reader), [id(1, 0)]);
     commit(&mut writer, id(1, 1), b"again");
     assert_eq!(ids(&reader), [id(1, 1), id(1, 0)]);
+}
+
+#[test]
+fn a_commit_names_its_part_of_the_state() {
+    let (memory, mut writer, reader) = open();
+    let part = Shard {
+        layout: 0xfeed,
+        index: 2,
+        of: 5,
+    };
+    // A record that had a part before may have none later.
+    for (count, shard) in [part, Shard::default(), part, Shard::default()]
+        .into_iter()
+        .enumerate()
+    {
+        let mut write = writer.begin(id(1, count as u64), 0).unwrap();
+        write.write_all(b"part").unwrap();
+        write.set_shard(shard);
+        write.seal(None);
+        let newest = reader.newest().unwrap().unwrap();
+        assert_eq!(
+            newest.key(),
+            CommitKey {
+                commit: id(1, count as u64),
+                shard
+            }
+        );
+    }
+    // Another name for the same bytes keeps the part.
+    let mut write = writer.begin(id(1, 9), 0).unwrap();
+    write.set_shard(part);
+    write.seal(None);
+    writer.rename_newest(id(2, 0)).unwrap();
+    let newest = reader.newest().unwrap().unwrap();
+    assert_eq!((newest.id, newest.shard), (id(2, 0), part));
+    // A part that is damaged is noticed.
+    for fd in memory.fds(3) {
+        let mapping = Mapping::new(&fd, 4096).unwrap();
+        for record in [640, 768] {
+            mapping
+                .get::<AtomicU64>(record)
+                .unwrap()
+                .fetch_xor(4, Ordering::SeqCst);
+        }
+    }
+    assert!(matches!(reader.commits(), Err(Error::Corrupt { .. })));
+}
+
+/// An agent of an older release knows two buffers and formats 512 bytes of their headers.
+#[test]
+fn memory_of_an_older_agent_serves_as_before() {
+    let memory = CommitMemory::create().unwrap();
+    for fd in memory.fds(2) {
+        let mapping = Mapping::new(&fd, 4096).unwrap();
+        let version_and_size = mapping.get::<AtomicU64>(8).unwrap();
+        version_and_size.store(1 | 512 << 32, Ordering::SeqCst);
+    }
+    let fds = || owned(&memory).into_iter().take(2).collect();
+    let mut writer = CommitWriter::open(fds()).unwrap();
+    let reader = CommitReader::open(fds()).unwrap();
+    for count in 0..5 {
+        commit(&mut writer, id(1, count), b"state");
+        assert_eq!(reader.newest().unwrap().unwrap().key(), id(1, count).into());
+    }
+    assert_eq!(ids(&reader).len(), 2);
+}
+
+/// A worker that knows no third buffer gets the two that matter, wherever the commit is.
+#[test]
+fn a_pair_of_descriptors_has_the_commit() {
+    let (memory, mut writer, _reader) = open();
+    commit(&mut writer, id(1, 0), &[0; 100]);
+    let _pinned = memory.pin(id(1, 0)).unwrap();
+    // The first buffer is pinned, so these alternate between the others.
+    for count in 1..6 {
+        commit(&mut writer, id(1, count), &[count as u8; 100]);
+        let pair = CommitReader::open(memory.read_only_pair(id(1, count)).unwrap()).unwrap();
+        assert_eq!(read(&pair, id(1, count)), [count as u8; 100]);
+    }
 }
 
 /// With arbitrary bytes in the headers, calls return errors or commits. They neither crash nor read beyond the file.
@@ -293,10 +382,10 @@ fn nonsense_in_a_header_is_an_error_at_worst() {
         let (memory, mut writer, reader) = open();
         commit(&mut writer, id(1, 0), b"zero");
         commit(&mut writer, id(1, 1), b"one");
-        for fd in memory.fds() {
+        for fd in memory.fds(3) {
             let mapping = Mapping::new(&fd.as_fd(), 4096).unwrap();
-            for _ in 0..random() % 4 {
-                let offset = (random() % 64) as usize * 8;
+            for _ in 0..random() % 6 {
+                let offset = (random() % 112) as usize * 8;
                 let value = match random() % 4 {
                     0 => 0,
                     1 => u64::MAX,

@@ -12,7 +12,7 @@ use std::{
 use common::Worker;
 use elasticrun_protocol::{CommitId, DriverEpoch, Round};
 use elasticrun_shm::{
-    commit::{CommitMemory, CommitReader, CommitWriter},
+    commit::{CommitMemory, CommitReader, CommitWriter, PinnedCommit},
     memfd::{self, Mapping},
 };
 
@@ -42,6 +42,11 @@ fn body(number: u64) -> impl Iterator<Item = [u8; 8]> {
     (0..words).map(move |word| (seed ^ word).to_le_bytes())
 }
 
+fn is_body(bytes: &[u8], number: u64) -> bool {
+    let (words, rest) = bytes.as_chunks();
+    rest.is_empty() && words.iter().copied().eq(body(number))
+}
+
 /// Counts the fuse down, unless it is zero, and kills this process at its end.
 fn burn(fuse: &AtomicU64) {
     match fuse.load(Ordering::Relaxed) {
@@ -60,11 +65,11 @@ fn writer_process() {
     let Some((_, mut socket, fds)) = common::role() else {
         return;
     };
-    let [a, b, acks] = <[OwnedFd; 3]>::try_from(fds).unwrap();
+    let [a, b, c, acks] = <[OwnedFd; 4]>::try_from(fds).unwrap();
     let acks = Mapping::new(&acks, 4096).unwrap();
     let acknowledged = acks.get::<AtomicU64>(0).unwrap();
     let fuse = acks.get::<AtomicU64>(FUSE).unwrap();
-    let mut writer = CommitWriter::open([a, b]).unwrap();
+    let mut writer = CommitWriter::open(vec![a, b, c]).unwrap();
     let start = writer.newest().unwrap().map_or(0, |info| info.id.count);
     for count in start + 1.. {
         if count % 7 == 0 {
@@ -100,13 +105,26 @@ fn a_killed_writer_leaves_its_newest_commit() {
     let acks = Mapping::new(&acks_fd, 4096).unwrap();
     let acknowledged = acks.get::<AtomicU64>(0).unwrap();
     let fuse = acks.get::<AtomicU64>(FUSE).unwrap();
-    let [a, b] = memory.fds();
+    let mut fds = memory.fds(3);
+    fds.push(acks_fd.as_fd());
+    // Held over some kills, so that writers start, write and die while a commit is pinned.
+    let mut pinned: Option<PinnedCommit> = None;
+    let mut pins = 0;
+    let mut used = 2;
     let mut in_write = 0;
     let mut unacknowledged = 0;
     let mut random = 1;
     for kill in 0..KILLS {
-        let mut worker = Worker::start("writer_process", "write", &[a, b, acks_fd.as_fd()]);
+        let mut worker = Worker::start("writer_process", "write", &fds);
         worker.recv_byte();
+        if kill % 5 == 0 {
+            drop(pinned.take());
+            // The commit may be gone by then.
+            let reader = memory.reader().unwrap();
+            let newest = || reader.newest().unwrap().unwrap().id;
+            pinned = (0..1000).find_map(|_| memory.pin(newest()).ok());
+            pins += usize::from(pinned.is_some());
+        }
         random = mix(random + kill as u64);
         if kill % 2 == 0 {
             let delay = Duration::from_nanos(random % 1_500_000);
@@ -129,7 +147,15 @@ fn a_killed_writer_leaves_its_newest_commit() {
             newest.id == id(last) || newest.id == id(last + 1),
             "kill {kill}: {last} was acknowledged, {newest:?} is there"
         );
-        in_write += usize::from(commits.len() == 1);
+        if let Some(pinned) = &pinned {
+            assert!(
+                is_body(pinned.bytes(), pinned.info().state_version),
+                "kill {kill}"
+            );
+        }
+        // All buffers that were used once hold a commit, except for one that is being written.
+        used = used.max(commits.len());
+        in_write += usize::from(commits.len() < used);
         unacknowledged += usize::from(newest.id.count > last);
         for info in commits {
             assert_eq!(info.digest, Some(mix(info.state_version)));
@@ -137,15 +163,15 @@ fn a_killed_writer_leaves_its_newest_commit() {
                 || (info.id.count % 7 == 0 && info.id.count == info.state_version + 1);
             assert!(named, "kill {kill}: {info:?}");
             let commit = reader.read(info.id).unwrap();
-            let (words, rest) = commit.bytes().as_chunks();
             assert!(
-                rest.is_empty() && words.iter().copied().eq(body(info.state_version)),
+                is_body(commit.bytes(), info.state_version),
                 "kill {kill}: {info:?}"
             );
         }
     }
     println!(
-        "{KILLS} kills, {in_write} while a commit was written, {unacknowledged} between seal and acknowledgement"
+        "{KILLS} kills, {pins} pins, {in_write} while a commit was written, {unacknowledged} between seal and acknowledgement"
     );
+    assert!(pins > KILLS / 10, "{pins} commits were pinned");
     assert!(in_write >= KILLS / 2, "{in_write} kills hit a write");
 }

@@ -72,6 +72,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
             local_rank: process.local_rank,
             generation: process.generation,
             pid: std::process::id(),
+            buffers: 3,
         },
     )?;
     // Never joined: the agent uses this thread to detect the end of the process.
@@ -89,7 +90,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
         transport: Transport::Agent(stream),
         inbox,
         page: welcome.page,
-        memory: Memory::open(welcome.commits)?,
+        memory: Memory::open(welcome.commits, welcome.commit_memory)?,
         listener: listen(&welcome.listen)?,
         key: welcome.data_key,
         connect_timeout: welcome.connect_timeout,

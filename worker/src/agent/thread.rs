@@ -25,6 +25,9 @@ use nix::{
 use super::{Inbox, inbox::StartedRound, welcome::Welcome};
 use crate::Error;
 
+/// The buffers of a keeper that come with a start. One of them has the base.
+const KEEPER_BUFFERS: u8 = 2;
+
 /// Reads the messages of the agent and sends heartbeats.
 #[derive(Debug)]
 pub(super) struct AgentThread {
@@ -149,15 +152,18 @@ impl AgentThread {
                 heartbeat_interval,
                 connect_timeout,
                 encrypt_data,
+                buffers,
+                commit_memory,
             } => {
                 let page = self.start_heartbeat(heartbeat_interval)?;
                 let welcome = Welcome {
                     page: page.clone(),
-                    commits: self.take_commit_fds()?,
+                    commits: self.take_commit_fds(buffers)?,
                     data_key,
                     listen,
                     connect_timeout,
                     encrypt_data,
+                    commit_memory,
                 };
                 self.inbox.welcome(Ok(welcome), Some(page));
             }
@@ -174,7 +180,7 @@ impl AgentThread {
             } => {
                 let region = if region { Some(self.take_fd()?) } else { None };
                 let keeper = if keeper {
-                    Some(self.take_commit_fds()?)
+                    Some(self.take_commit_fds(KEEPER_BUFFERS)?)
                 } else {
                     None
                 };
@@ -214,8 +220,8 @@ impl AgentThread {
         self.fds.pop_front().ok_or_else(missing)
     }
 
-    fn take_commit_fds(&mut self) -> Result<CommitFds, Disconnect> {
-        Ok([self.take_fd()?, self.take_fd()?])
+    fn take_commit_fds(&mut self, buffers: u8) -> Result<CommitFds, Disconnect> {
+        (0..buffers).map(|_| self.take_fd()).collect()
     }
 }
 

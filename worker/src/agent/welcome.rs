@@ -14,4 +14,6 @@ pub(super) struct Welcome {
     pub(super) listen: String,
     pub(super) connect_timeout: Duration,
     pub(super) encrypt_data: bool,
+    /// The most bytes of commits of all workers of a round.
+    pub(super) commit_memory: Option<u64>,
 }

@@ -126,7 +126,7 @@ fn fetch(
     let mut source = Source::connect(socket, keeper, secret, timeout).map_err(fetch_error)?;
     let request = MemoryRequest {
         process: keeper.process,
-        commit: base,
+        key: base.into(),
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest } => (length, digest),

@@ -107,6 +107,7 @@ impl Agent {
             local_rank: LocalRank(slot),
             generation: Generation(1),
             pid,
+            buffers: 3,
         };
         assert_eq!(attach, expected);
         process
@@ -135,22 +136,29 @@ impl Agent {
 
     /// The same. The process runs the ignored test of this name.
     pub(crate) fn worker_as(&self, slot: u32, name: &str) -> Worker {
+        self.worker_with(slot, name, Offer::default())
+    }
+
+    /// The same, with what an agent may offer.
+    pub(crate) fn worker_with(&self, slot: u32, name: &str, offer: Offer) -> Worker {
         let mut worker = Worker {
             page: AgentPage::create().expect("a page"),
             commits: CommitMemory::create().expect("memory"),
             connection: self.spawn_unattached_as(slot, name),
             data_port: 0,
         };
-        let [a, b] = worker.commits.fds();
-        let page = worker.page.as_fd();
+        let mut descriptors = vec![worker.page.as_fd()];
+        descriptors.extend(worker.commits.fds(offer.buffers.into()));
         let attached = ToWorker::Attached {
             data_key: KEY,
             listen: "127.0.0.1".into(),
             heartbeat_interval: BEAT,
             connect_timeout: Duration::from_secs(10),
-            encrypt_data: false,
+            encrypt_data: offer.encrypt_data,
+            buffers: offer.buffers,
+            commit_memory: offer.commit_memory,
         };
-        worker.connection.send(&attached, &[page, a, b]);
+        worker.connection.send(&attached, &descriptors);
         assert_eq!(worker.join(), (None, true, None));
         worker
     }
@@ -271,6 +279,23 @@ impl StoreRequests {
     }
 }
 
+/// What an agent may offer to a worker. The default is what an agent of the first release offers.
+pub(crate) struct Offer {
+    pub(crate) encrypt_data: bool,
+    pub(crate) buffers: u8,
+    pub(crate) commit_memory: Option<u64>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            encrypt_data: false,
+            buffers: 2,
+            commit_memory: None,
+        }
+    }
+}
+
 /// A worker and the resources that its agent keeps for it.
 pub(crate) struct Worker {
     pub(crate) connection: WorkerProcess,
@@ -372,9 +397,11 @@ pub(crate) fn start_from(
         host_count: 1,
         ..round_of(round, members.len())
     };
-    let keeper = location
-        .same_host
-        .map(|memory| memory.read_only().expect("descriptors"));
+    let keeper = location.same_host.map(|memory| {
+        memory
+            .read_only_pair(base.expect("a base"))
+            .expect("descriptors")
+    });
     for (worker, (member, local_index)) in workers.iter_mut().zip(members.into_iter().zip(0..)) {
         let keeper = keeper.as_ref().filter(|_| local_index == 0);
         let descriptors: Vec<&OwnedFd> =

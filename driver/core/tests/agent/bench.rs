@@ -132,6 +132,7 @@ fn setup(drain_timeout: Duration) -> Setup {
         instance: 1,
         groups: true,
         encrypt_data: false,
+        commit_memory: None,
     }
 }
 

@@ -36,7 +36,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 /// Lines of configuration files.
-const LINES: [&str; 30] = [
+const LINES: [&str; 32] = [
     "np = 4",
     "min-np = 2",
     "max-np = 8",
@@ -65,6 +65,8 @@ const LINES: [&str; 30] = [
     "ssh-option = [\"Port=22\", \"User me\"]",
     "network-interface = [\"eth0, ib0\", \"lo\"]",
     "notice-file = \"/run/leave\"",
+    "encrypt = \"data\"",
+    "commit-memory = \"64 GiB\"",
     "log-level = \"debug\"",
     "quiet = true # and a comment",
 ];

@@ -191,6 +191,7 @@ impl World {
             instance: 1,
             groups: self.plan.settings.elastic,
             encrypt_data: false,
+            commit_memory: None,
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct AttachRequest {
     pub(crate) process: Process,
     /// The connection is for store requests. The process has attached over another connection.
     pub(crate) for_store: bool,
+    /// The number of buffers for commits that the worker can use.
+    pub(crate) buffers: u8,
     /// The process id as the kernel reports it; none if it is of a pid namespace that we cannot see.
     pub(crate) pid: Option<u32>,
 }
@@ -107,16 +109,17 @@ async fn read_first_message(
     )
     .await
     .map_err(|_| PeerError::TimedOut)??;
-    let (process, for_store) = match first {
+    let (process, buffers) = match first {
         FromWorker::Attach {
             local_rank,
             generation,
+            buffers,
             ..
-        } => (process(local_rank, generation), false),
+        } => (process(local_rank, generation), Some(buffers)),
         FromWorker::OpenStore {
             local_rank,
             generation,
-        } => (process(local_rank, generation), true),
+        } => (process(local_rank, generation), None),
         FromWorker::AskCallKey => {
             connection.send(&ToWorker::CallKey { key: call_key }, Vec::new())?;
             return Ok(None);
@@ -125,7 +128,8 @@ async fn read_first_message(
     };
     Ok(Some(AttachRequest {
         process,
-        for_store,
+        for_store: buffers.is_none(),
+        buffers: buffers.unwrap_or_default(),
         pid: peer
             .pid()
             .and_then(|pid| u32::try_from(pid).ok())

@@ -145,6 +145,7 @@ mod tests {
             instance: 1,
             groups: false,
             encrypt_data: false,
+            commit_memory: None,
         };
         let spawn = Spawn {
             process: Process {

@@ -185,6 +185,7 @@ impl Driver {
                 instance: 1,
                 groups: false,
                 encrypt_data: false,
+                commit_memory: None,
             },
             run_id,
         }

@@ -49,7 +49,7 @@ fn frames() -> Vec<Vec<u8>> {
         }),
         frame(&MemoryRequest {
             process: PROCESS,
-            commit,
+            key: commit.into(),
         }),
         frame(&Register {
             host: HostId::new("node-1"),
@@ -93,6 +93,7 @@ fn frames() -> Vec<Vec<u8>> {
             local_rank: PROCESS.local_rank,
             generation: PROCESS.generation,
             pid: 4711,
+            buffers: 3,
         }),
         frame(&FromWorker::Join {
             left: Some(round),

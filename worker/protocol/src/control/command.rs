@@ -162,6 +162,9 @@ pub struct Setup {
     /// Workers encrypt the messages of their collectives between hosts. False from an older driver.
     #[serde(default)]
     pub encrypt_data: bool,
+    /// The most bytes that commits of all workers of a round may use. None for no limit, and from an older driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_memory: Option<u64>,
 }
 
 /// A process to start.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CommitId, Process};
+use crate::{CommitKey, Process};
 
 /// A request on the memory connection. The answer is [`MemoryAnswer`] and then `length` raw bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -10,7 +10,8 @@ pub struct MemoryRequest {
     /// The process whose memory has the commit.
     pub process: Process,
     /// The commit to read. The answer is [`MemoryAnswer::Missing`] unless that memory holds it complete.
-    pub commit: CommitId,
+    #[serde(flatten)]
+    pub key: CommitKey,
 }
 
 /// Answer to a [`MemoryRequest`].

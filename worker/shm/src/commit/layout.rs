@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round, Shard};
 
 use crate::memfd::{self, Mapping, PAGE, Shared};
 
@@ -32,7 +32,7 @@ pub enum Error {
         "the header of commit buffer {buffer} is damaged ({why}) and no other commit is here; use another copy"
     )]
     Corrupt {
-        /// 0 or 1.
+        /// The index of the buffer.
         buffer: usize,
         /// The damage.
         why: &'static str,
@@ -48,6 +48,28 @@ pub enum Error {
         /// The newest id in the memory.
         newest: CommitId,
     },
+    /// A worker's share of the memory for commits is used up.
+    #[error(
+        "commits of this worker need {need} bytes, and its share of --commit-memory is {limit}: raise --commit-memory, or commit less state"
+    )]
+    OverLimit {
+        /// Bytes of all buffers.
+        need: u64,
+        /// Bytes that they may have.
+        limit: u64,
+    },
+    /// The number of descriptors is neither 2 nor 3.
+    #[error("{count} descriptors came for commits; run agent and worker of the same release")]
+    Buffers {
+        /// The number of descriptors.
+        count: usize,
+    },
+    /// Another commit of this memory is pinned, or its worker cannot leave pinned commits alone.
+    #[error("commit {id} cannot be pinned now; copy it later")]
+    Unpinnable {
+        /// The requested id.
+        id: CommitId,
+    },
     /// The memory holds no complete commit of this id, or no longer.
     #[error("commit {id} is not in this memory; choose one of those that are")]
     Gone {
@@ -61,6 +83,8 @@ pub enum Error {
 pub struct Info {
     /// The id of the commit.
     pub id: CommitId,
+    /// Which part of the state it is.
+    pub shard: Shard,
     /// Bytes of the body.
     pub len: u64,
     /// The version of the body's format, chosen by the writer.
@@ -69,8 +93,21 @@ pub struct Info {
     pub digest: Option<u64>,
 }
 
+impl Info {
+    /// What distinguishes the commit from all others of the run.
+    pub fn key(&self) -> CommitKey {
+        CommitKey {
+            commit: self.id,
+            shard: self.shard,
+        }
+    }
+}
+
+/// The largest number of buffers.
+pub(super) const MAX_BUFFERS: usize = 3;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"ERUNCMIT");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HAS_DIGEST: u64 = 1;
 
 /// The offset of the body.
@@ -100,23 +137,41 @@ struct Seal {
 #[repr(C, align(128))]
 struct Record([AtomicU64; 8]);
 
-/// Version 1 of a buffer's header.
+/// Counts the readers that copy the commit of this buffer. Written by the agent.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Pins(AtomicU64);
+
+/// The part of the state that the record of the same index is: layout, index and number of shards, check. All words are
+/// 0 for the only shard of a state, and in memory of a worker of version 1.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct ShardRecord([AtomicU64; 3]);
+
+/// Version 2 of a buffer's header.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Header {
     head: Head,
     seal: Seal,
     records: [Record; 2],
+    // Since version 2. In older memory these bytes are 0 and unused.
+    pins: Pins,
+    shards: [ShardRecord; 2],
 }
 
 // SAFETY: atomics all through; padding is never read.
 unsafe impl Shared for Header {}
 
+/// Bytes of a header of version 1, which suffice.
+const MIN_SIZE: u32 = 512;
 const SIZE: u32 = size_of::<Header>() as u32;
-const _: () = assert!(size_of::<Header>() == 512);
+const _: () = assert!(std::mem::offset_of!(Header, pins) == MIN_SIZE as usize);
+const _: () = assert!(size_of::<Header>() == 896 && size_of::<Header>() <= BODY);
 
 impl Record {
-    fn store(&self, info: &Info) {
+    /// Returns the check of the record.
+    fn store(&self, info: &Info) -> u64 {
         let mut words = [
             info.id.epoch.0,
             info.id.round.0,
@@ -131,11 +186,53 @@ impl Record {
         for (word, value) in self.0.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
+        words[7]
     }
 
     fn load(&self) -> [u64; 8] {
         self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
+}
+
+impl ShardRecord {
+    /// Stores the shard of a commit whose record has this check.
+    fn store(&self, shard: Shard, record: u64) {
+        let mut words = [0; 3];
+        if shard != Shard::default() {
+            words[0] = shard.layout;
+            words[1] = u64::from(shard.index) | u64::from(shard.of) << 32;
+            words[2] = shard_check(&words, record);
+        }
+        for (word, value) in self.0.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn load(&self) -> [u64; 3] {
+        self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// The words of a commit: its record and its shard.
+type Words = ([u64; 8], [u64; 3]);
+
+fn shard(words: &[u64; 3], record: u64) -> Result<Shard, &'static str> {
+    if *words == [0; 3] {
+        return Ok(Shard::default());
+    }
+    if words[2] != shard_check(words, record) {
+        return Err("the check of its shard does not fit");
+    }
+    Ok(Shard {
+        layout: words[0],
+        index: words[1] as u32,
+        of: (words[1] >> 32) as u32,
+    })
+}
+
+/// A check sum of a shard, also of the record that it belongs to.
+fn shard_check(words: &[u64; 3], record: u64) -> u64 {
+    check(&[words[0], words[1], record, 0, 0, 0, 0, 0])
 }
 
 /// A check sum, which distinguishes a record from a stray write.
@@ -146,7 +243,7 @@ fn check(words: &[u64; 8]) -> u64 {
     })
 }
 
-fn info(words: &[u64; 8], file: u64) -> Result<Info, &'static str> {
+fn info((words, shard_words): &Words, file: u64) -> Result<Info, &'static str> {
     if words[7] != check(words) {
         return Err("its check does not fit");
     }
@@ -160,6 +257,7 @@ fn info(words: &[u64; 8], file: u64) -> Result<Info, &'static str> {
             round: Round(words[1]),
             count: words[2],
         },
+        shard: shard(shard_words, words[7])?,
         len: words[3],
         state_version: words[4],
         digest: (words[6] & HAS_DIGEST != 0).then_some(words[5]),
@@ -187,7 +285,7 @@ impl Header {
         let version = self.head.version.load(Ordering::Relaxed);
         let size = self.head.size.load(Ordering::Relaxed);
         let body = self.head.body.load(Ordering::Relaxed);
-        if magic != MAGIC || version == 0 || size < SIZE || body != BODY as u64 {
+        if magic != MAGIC || version == 0 || size < MIN_SIZE || body != BODY as u64 {
             return Err(Error::NotCommits {
                 magic,
                 version,
@@ -208,19 +306,57 @@ impl Header {
         fence(Ordering::SeqCst);
     }
 
+    /// As [`Header::open`], unless the buffer is pinned (C6). Then its commit stays.
+    pub(super) fn open_unless_pinned(&self) -> bool {
+        // Usually this suffices, and the seal of a pinned commit is not touched.
+        if self.is_pinned() {
+            return false;
+        }
+        let seal = self.seal.seal.load(Ordering::Relaxed);
+        self.seal.seal.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let is_free = !self.is_pinned();
+        if !is_free {
+            // Not a byte was written, so it is the same commit (C4).
+            self.seal.seal.store(seal, Ordering::SeqCst);
+        }
+        is_free
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pins.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// Pins the buffer if this is its seal. Else nothing is changed.
+    pub(super) fn pin(&self, seal: u64) -> bool {
+        self.pins.0.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let is_pinned = self.seal.seal.load(Ordering::SeqCst) == seal;
+        if !is_pinned {
+            self.unpin();
+        }
+        is_pinned
+    }
+
+    pub(super) fn unpin(&self) {
+        self.pins.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// C1, second half: all earlier writes are part of the commit.
     pub(super) fn close(&self, info: &Info) {
         // The record that is not valid now. In an open buffer none is.
         let slot = (self.seal.seal.load(Ordering::Relaxed) & 1) ^ 1;
-        self.records[slot as usize].store(info);
+        let check = self.records[slot as usize].store(info);
+        self.shards[slot as usize].store(info.shard, check);
         let serial = self.seal.serial.load(Ordering::Relaxed).wrapping_add(1);
         self.seal.serial.store(serial, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.seal.seal.store(serial << 1 | slot, Ordering::Release);
     }
 
-    fn words(&self, seal: u64) -> [u64; 8] {
-        self.records[(seal & 1) as usize].load()
+    fn words(&self, seal: u64) -> Words {
+        let slot = (seal & 1) as usize;
+        (self.records[slot].load(), self.shards[slot].load())
     }
 }
 
@@ -231,29 +367,45 @@ pub(super) struct BufferState {
     pub(super) info: Option<Info>,
 }
 
-/// Reads the state of both buffers at one instant, also while a live process writes.
-pub(super) fn read_states(
-    headers: [&Header; 2],
-    fds: [&impl AsFd; 2],
-) -> Result<[BufferState; 2], Error> {
+/// The states of all buffers at one instant. A buffer that does not exist has no commit.
+pub(super) type States = [BufferState; MAX_BUFFERS];
+
+const NO_COMMIT: BufferState = BufferState {
+    seal: 0,
+    info: None,
+};
+
+/// Reads the state of all buffers at one instant, also while a live process writes.
+pub(super) fn read_states<'a, F: AsFd + 'a>(
+    buffers: impl Iterator<Item = (&'a Header, &'a F)> + Clone,
+) -> Result<States, Error> {
     for _ in 0..MAX_READS {
-        let seals = headers.map(Header::seal);
-        let words = [headers[0].words(seals[0]), headers[1].words(seals[1])];
+        let mut seals = [0; MAX_BUFFERS];
+        let mut words = [([0; 8], [0; 3]); MAX_BUFFERS];
+        for (seal, (header, _)) in seals.iter_mut().zip(buffers.clone()) {
+            *seal = header.seal();
+        }
+        for ((words, seal), (header, _)) in words.iter_mut().zip(seals).zip(buffers.clone()) {
+            *words = header.words(seal);
+        }
         fence(Ordering::Acquire);
-        if headers.map(Header::seal) != seals {
+        if buffers
+            .clone()
+            .zip(seals)
+            .any(|((header, _), seal)| header.seal() != seal)
+        {
             std::hint::spin_loop();
             continue;
         }
-        let mut seen = seals.map(|seal| BufferState { seal, info: None });
+        let mut seen = [NO_COMMIT; MAX_BUFFERS];
         let mut damage = None;
-        for (buffer, seen) in seen
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, seen)| seen.seal != 0)
-        {
-            let file = memfd::len(fds[buffer]).unwrap_or(0);
-            match info(&words[buffer], file) {
-                Ok(info) => seen.info = Some(info),
+        for (buffer, (_, fd)) in buffers.clone().enumerate() {
+            seen[buffer].seal = seals[buffer];
+            if seals[buffer] == 0 {
+                continue;
+            }
+            match info(&words[buffer], memfd::len(fd).unwrap_or(0)) {
+                Ok(info) => seen[buffer].info = Some(info),
                 Err(why) => {
                     tracing::warn!(
                         buffer,
@@ -273,9 +425,17 @@ pub(super) fn read_states(
 }
 
 /// The buffer with the newest commit, and that commit.
-pub(super) fn newest(seen: &[BufferState; 2]) -> Option<(usize, Info)> {
+pub(super) fn newest(seen: &States) -> Option<(usize, Info)> {
     let infos = seen.iter().enumerate();
     infos
         .filter_map(|(buffer, seen)| Some((buffer, seen.info?)))
         .max_by_key(|(_, info)| info.id)
+}
+
+/// The buffer with the commit of this id, its seal, and that commit.
+pub(super) fn find(seen: &States, id: CommitId) -> Option<(usize, u64, Info)> {
+    seen.iter().enumerate().find_map(|(buffer, seen)| {
+        let info = seen.info.filter(|info| info.id == id)?;
+        Some((buffer, seen.seal, info))
+    })
 }

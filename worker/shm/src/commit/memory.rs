@@ -1,47 +1,165 @@
 //! Creating commit memory, on the agent's side.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use super::{CommitFds, CommitReader, Error, layout::Header};
+use elasticrun_protocol::CommitId;
+
+use super::{
+    Commit, CommitFds, CommitReader, Error,
+    layout::{Header, Info, MAX_BUFFERS, find},
+};
 use crate::memfd::{self, Mapping, PAGE};
+
+/// How often a pin is tried again that collides with a commit.
+const MAX_PINS: usize = 100;
 
 /// The commit memory of one worker process, owned by its agent. It is freed with the last descriptor.
 #[derive(Debug)]
 pub struct CommitMemory {
     fds: CommitFds,
+    headers: Vec<Arc<Mapping>>,
+    /// The worker has all three buffers, so that it can leave a pinned one alone.
+    has_third: AtomicBool,
+    pinned: Arc<Mutex<Pinned>>,
+}
+
+/// The pinned buffer. There is at most one, so that a free one is left.
+#[derive(Debug, Default)]
+struct Pinned {
+    id: Option<CommitId>,
+    pins: usize,
 }
 
 impl CommitMemory {
-    /// Creates empty memory: two pages before the first commit.
+    /// Creates empty memory: three pages before the first commit.
     pub fn create() -> Result<Self, Error> {
-        let make = |name| {
-            let fd = memfd::create(name, PAGE as u64)?;
-            Header::in_mapping(&Mapping::new(&fd, PAGE)?).format();
-            Ok::<_, Error>(fd)
+        let mut memory = Self {
+            fds: Vec::new(),
+            headers: Vec::new(),
+            has_third: AtomicBool::new(false),
+            pinned: Arc::default(),
         };
-        Ok(Self {
-            fds: [make("elasticrun-commit-a")?, make("elasticrun-commit-b")?],
-        })
+        for name in [
+            "elasticrun-commit-a",
+            "elasticrun-commit-b",
+            "elasticrun-commit-c",
+        ] {
+            let fd = memfd::create(name, PAGE as u64)?;
+            let mapping = Mapping::new(&fd, PAGE)?;
+            Header::in_mapping(&mapping).format();
+            memory.headers.push(Arc::new(mapping));
+            memory.fds.push(fd);
+        }
+        Ok(memory)
     }
 
-    /// The descriptors for the worker, which writes.
-    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        self.fds.each_ref().map(AsFd::as_fd)
+    /// The descriptors for the worker, which writes: at most as many as it can use, and at least two.
+    pub fn fds(&self, buffers: usize) -> Vec<BorrowedFd<'_>> {
+        let count = buffers.clamp(2, MAX_BUFFERS);
+        self.has_third.store(count > 2, Ordering::Relaxed);
+        self.fds[..count].iter().map(AsFd::as_fd).collect()
     }
 
     /// Read-only descriptors for another process that restores from this memory.
     pub fn read_only(&self) -> Result<CommitFds, Error> {
-        let open = |fd| {
-            memfd::read_only(fd).map_err(|source| memfd::Error::Map {
-                len: PAGE as u64,
-                source,
-            })
-        };
-        Ok([open(&self.fds[0])?, open(&self.fds[1])?])
+        self.fds.iter().map(read_only).collect()
+    }
+
+    /// Two read-only descriptors for a process that knows no third one. One of them has this commit, if it is here.
+    pub fn read_only_pair(&self, id: CommitId) -> Result<CommitFds, Error> {
+        let seen = self.reader()?.read_states()?;
+        let first = find(&seen, id).map_or(0, |(buffer, ..)| buffer);
+        let second = usize::from(first == 0);
+        [first, second]
+            .iter()
+            .map(|buffer| read_only(&self.fds[*buffer]))
+            .collect()
     }
 
     /// Opens a reader in this process.
     pub fn reader(&self) -> Result<CommitReader, Error> {
         CommitReader::open(self.read_only()?)
+    }
+
+    /// Pins a commit: its bytes stay as they are until the result is dropped, however often the worker commits. The
+    /// worker writes to its other buffers meanwhile, so it uses memory for three states.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if the commit is not here (any more). [`Error::Unpinnable`] while another commit is pinned, and
+    /// for a worker with two buffers.
+    pub fn pin(&self, id: CommitId) -> Result<PinnedCommit, Error> {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = pinned.id.is_some_and(|other| other != id);
+        if is_other || !self.has_third.load(Ordering::Relaxed) {
+            return Err(Error::Unpinnable { id });
+        }
+        let reader = self.reader()?;
+        for _ in 0..MAX_PINS {
+            let (buffer, seal, info) =
+                find(&reader.read_states()?, id).ok_or(Error::Gone { id })?;
+            let header = Arc::clone(&self.headers[buffer]);
+            if !Header::in_mapping(&header).pin(seal) {
+                continue;
+            }
+            pinned.id = Some(id);
+            pinned.pins += 1;
+            let pin = Pin {
+                header,
+                pinned: Arc::clone(&self.pinned),
+            };
+            drop(pinned);
+            let commit = reader.map(buffer, seal, info)?;
+            return Ok(PinnedCommit { commit, _pin: pin });
+        }
+        Err(Error::Busy)
+    }
+}
+
+fn read_only(fd: &OwnedFd) -> Result<OwnedFd, Error> {
+    memfd::read_only(fd).map_err(|source| {
+        let len = PAGE as u64;
+        memfd::Error::Map { len, source }.into()
+    })
+}
+
+/// A commit whose bytes do not change, also if it becomes void.
+#[derive(Debug)]
+pub struct PinnedCommit {
+    commit: Commit,
+    _pin: Pin,
+}
+
+impl PinnedCommit {
+    /// The header.
+    pub fn info(&self) -> Info {
+        self.commit.info()
+    }
+
+    /// The body.
+    pub fn bytes(&self) -> &[u8] {
+        self.commit.bytes()
+    }
+}
+
+#[derive(Debug)]
+struct Pin {
+    header: Arc<Mapping>,
+    pinned: Arc<Mutex<Pinned>>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        Header::in_mapping(&self.header).unpin();
+        pinned.pins -= 1;
+        if pinned.pins == 0 {
+            pinned.id = None;
+        }
     }
 }

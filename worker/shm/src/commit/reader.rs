@@ -6,7 +6,7 @@ use elasticrun_protocol::CommitId;
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, BufferState, Header, Info, newest, read_states},
+    layout::{BODY, Header, Info, MAX_BUFFERS, States, find, newest, read_states},
 };
 use crate::memfd::{Mapping, PAGE};
 
@@ -16,30 +16,31 @@ use crate::memfd::{Mapping, PAGE};
 #[derive(Debug)]
 pub struct CommitReader {
     fds: CommitFds,
-    headers: [Arc<Mapping>; 2],
+    /// One for each descriptor.
+    headers: Vec<Arc<Mapping>>,
 }
 
 impl CommitReader {
     /// Maps the headers and checks that they are valid.
     pub fn open(fds: CommitFds) -> Result<Self, Error> {
+        if !(2..=MAX_BUFFERS).contains(&fds.len()) {
+            return Err(Error::Buffers { count: fds.len() });
+        }
         let map = |fd| {
             let mapping = Mapping::read_only(fd, PAGE)?;
             Header::in_mapping(&mapping).validate()?;
             Ok::<_, Error>(Arc::new(mapping))
         };
-        let headers = [map(&fds[0])?, map(&fds[1])?];
+        let headers = fds.iter().map(map).collect::<Result<_, _>>()?;
         Ok(Self { fds, headers })
     }
 
-    fn read_states(&self) -> Result<[BufferState; 2], Error> {
-        let [a, b] = &self.headers;
-        read_states(
-            [Header::in_mapping(a), Header::in_mapping(b)],
-            self.fds.each_ref(),
-        )
+    pub(super) fn read_states(&self) -> Result<States, Error> {
+        let headers = self.headers.iter().map(|header| Header::in_mapping(header));
+        read_states(headers.zip(&self.fds))
     }
 
-    /// The complete commits at this instant, newest first: none, one or two.
+    /// The complete commits at this instant, newest first: at most one for each buffer.
     ///
     /// If one header is damaged, its commit is left out with a warning. It is an error if no other commit is left.
     pub fn commits(&self) -> Result<Vec<Info>, Error> {
@@ -60,11 +61,12 @@ impl CommitReader {
     /// Opens one of [`CommitReader::commits`]. Fails with [`Error::Gone`] if it does not exist (any more).
     pub fn read(&self, id: CommitId) -> Result<Commit, Error> {
         let seen = self.read_states()?;
-        let found = seen.iter().enumerate().find_map(|(buffer, seen)| {
-            let info = seen.info.filter(|info| info.id == id)?;
-            Some((buffer, seen.seal, info))
-        });
-        let (buffer, seal, info) = found.ok_or(Error::Gone { id })?;
+        let (buffer, seal, info) = find(&seen, id).ok_or(Error::Gone { id })?;
+        self.map(buffer, seal, info)
+    }
+
+    pub(super) fn map(&self, buffer: usize, seal: u64, info: Info) -> Result<Commit, Error> {
+        let id = info.id;
         let len = usize::try_from(info.len).map_err(|_| Error::Gone { id })?;
         Ok(Commit {
             info,

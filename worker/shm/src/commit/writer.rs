@@ -5,11 +5,11 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use elasticrun_protocol::CommitId;
+use elasticrun_protocol::{CommitId, Shard};
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, BufferState, Header, Info, newest, read_states},
+    layout::{BODY, Header, Info, MAX_BUFFERS, States, find, newest, read_states},
 };
 use crate::memfd::{self, Mapping, PAGE};
 
@@ -22,7 +22,10 @@ const MAX_AHEAD: usize = 16 << 20;
 /// Writes the commits of this process. A commit memory has one writer.
 #[derive(Debug)]
 pub struct CommitWriter {
-    buffers: [Buffer; 2],
+    /// Two or three. The third is used only while another one is pinned.
+    buffers: Vec<Buffer>,
+    /// The most bytes that all buffers together may have.
+    limit: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -36,20 +39,29 @@ struct Buffer {
 impl CommitWriter {
     /// Maps the memory that the agent created. Existing commits stay.
     pub fn open(fds: CommitFds) -> Result<Self, Error> {
-        let [a, b] = fds;
+        if !(2..=MAX_BUFFERS).contains(&fds.len()) {
+            return Err(Error::Buffers { count: fds.len() });
+        }
+        let buffers = fds
+            .into_iter()
+            .map(Buffer::open)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
-            buffers: [Buffer::open(a)?, Buffer::open(b)?],
+            buffers,
+            limit: None,
         })
     }
 
-    fn headers(&self) -> [&Header; 2] {
-        self.buffers.each_ref().map(Buffer::header)
+    /// Limits the bytes of all buffers together. Existing commits stay, also beyond the limit.
+    pub fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
     }
 
-    fn read_states(&self) -> Result<[BufferState; 2], Error> {
+    fn read_states(&self) -> Result<States, Error> {
         read_states(
-            self.headers(),
-            self.buffers.each_ref().map(|buffer| &buffer.fd),
+            self.buffers
+                .iter()
+                .map(|buffer| (buffer.header(), &buffer.fd)),
         )
     }
 
@@ -61,11 +73,8 @@ impl CommitWriter {
     /// The bytes of a complete commit, to restore from.
     pub fn read(&self, id: CommitId) -> Result<(Info, &[u8]), Error> {
         let seen = self.read_states()?;
-        let found = seen.iter().zip(&self.buffers).find_map(|(seen, buffer)| {
-            let info = seen.info.filter(|info| info.id == id)?;
-            Some((info, buffer))
-        });
-        let (info, buffer) = found.ok_or(Error::Gone { id })?;
+        let (buffer, _, info) = find(&seen, id).ok_or(Error::Gone { id })?;
+        let buffer = &self.buffers[buffer];
         let len = usize::try_from(info.len).map_err(|_| Error::Gone { id })?;
         if buffer.mapping.len() < BODY + len {
             return Err(Error::Gone { id });
@@ -75,45 +84,64 @@ impl CommitWriter {
         Ok((info, bytes))
     }
 
-    /// Allocates both buffers for commits of `len` bytes, so that the first two commits do not have to. It takes about
+    /// Allocates two buffers for commits of `len` bytes, so that the first two commits do not have to. It takes about
     /// 0.4 s for each GiB and buffer, and ten times that if a hypervisor must provide the memory first.
     ///
     /// On error, commits are unchanged, and a commit that fits can still be made.
     pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
-        for buffer in &mut self.buffers {
-            buffer.ensure_allocated(len)?;
+        for buffer in 0..2 {
+            self.ensure_allocated(buffer, len)?;
         }
         Ok(())
     }
 
-    /// Begins a commit, in the buffer that does not hold the newest one. `state_version` is the version of the format of
-    /// the bytes.
+    /// Begins a commit, in a buffer that neither holds the newest one nor is pinned. `state_version` is the version of the
+    /// format of the bytes.
     ///
     /// If the returned value is dropped without [`CommitWrite::seal`], or the process dies, the newest commit is the one
     /// before.
     pub fn begin(&mut self, id: CommitId, state_version: u64) -> Result<CommitWrite<'_>, Error> {
-        let target = match self.newest_or_none() {
-            Some((_, info)) if id <= info.id => {
-                return Err(Error::NotNewer {
-                    id,
-                    newest: info.id,
-                });
-            }
-            Some((buffer, _)) => 1 - buffer,
-            None => 0,
-        };
-        let buffer = &mut self.buffers[target];
-        buffer.header().open();
+        let newest = self.newest_or_none();
+        if let Some((_, info)) = newest
+            && id <= info.id
+        {
+            return Err(Error::NotNewer {
+                id,
+                newest: info.id,
+            });
+        }
+        let target = self.open_buffer(newest.map(|(buffer, _)| buffer));
         Ok(CommitWrite {
-            buffer,
+            writer: self,
+            target,
             info: Info {
                 id,
+                shard: Shard::default(),
                 len: 0,
                 state_version,
                 digest: None,
             },
             len: 0,
         })
+    }
+
+    /// Opens the buffer of the next commit.
+    fn open_buffer(&self, newest: Option<usize>) -> usize {
+        let count = self.buffers.len();
+        let mut refused = [false; MAX_BUFFERS];
+        // An agent pins only if there are three.
+        while count == MAX_BUFFERS
+            && let Some(target) = choose(count, newest, |buffer| refused[buffer])
+        {
+            if self.buffers[target].header().open_unless_pinned() {
+                return target;
+            }
+            refused[target] = true;
+        }
+        // More than one pin is damage, which must not end the training.
+        let target = choose(count, newest, |_| false).unwrap_or(0);
+        self.buffers[target].header().open();
+        target
     }
 
     /// Gives the newest commit a newer id without touching its bytes. A worker that holds the base does so at the start of
@@ -147,6 +175,70 @@ impl CommitWriter {
     fn newest_or_none(&self) -> Option<(usize, Info)> {
         self.read_states().ok().as_ref().and_then(newest)
     }
+
+    /// Allocates memory for a body of `len` bytes. Existing bytes of the buffer stay, also on error.
+    #[cold]
+    fn ensure_allocated(&mut self, target: usize, len: usize) -> Result<(), Error> {
+        let spare = match self.limit {
+            None => usize::MAX,
+            Some(limit) => self.make_room(target, len, limit)?,
+        };
+        self.buffers[target].ensure_allocated(len, spare)
+    }
+
+    /// The bytes that the target may have, at least for a body of `len`. Frees a buffer that is not needed if there would
+    /// be too few.
+    fn make_room(&mut self, target: usize, len: usize, limit: u64) -> Result<usize, Error> {
+        let need = len.saturating_add(BODY) as u64;
+        let mut others = self.allocated_by_others(target);
+        if others + need > limit
+            && let Some(unused) = self.unused(target)
+        {
+            self.buffers[unused].free()?;
+            others = self.allocated_by_others(target);
+        }
+        let spare = limit.saturating_sub(others);
+        if need > spare {
+            let need = others + need;
+            return Err(Error::OverLimit { need, limit });
+        }
+        Ok(usize::try_from(spare).unwrap_or(usize::MAX))
+    }
+
+    fn allocated_by_others(&self, target: usize) -> u64 {
+        let others = self
+            .buffers
+            .iter()
+            .enumerate()
+            .filter(|(buffer, _)| *buffer != target);
+        others.map(|(_, buffer)| buffer.allocated as u64).sum()
+    }
+
+    /// A buffer that a commit to the target can do without: it holds neither the newest commit nor a pinned one. Its
+    /// commit, if it has one, is gone then.
+    fn unused(&self, target: usize) -> Option<usize> {
+        if self.buffers.len() < MAX_BUFFERS {
+            return None;
+        }
+        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
+        let unused = |buffer: &usize| {
+            Some(*buffer) != newest
+                && *buffer != target
+                && self.buffers[*buffer].allocated > PAGE
+                && self.buffers[*buffer].header().open_unless_pinned()
+        };
+        (0..self.buffers.len()).find(unused)
+    }
+}
+
+/// The buffer of the next commit: the first that neither holds the newest one nor is refused. So the third buffer gets no
+/// memory until one of the others is pinned.
+pub(super) fn choose(
+    count: usize,
+    newest: Option<usize>,
+    refused: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    (0..count).find(|buffer| Some(*buffer) != newest && !refused(*buffer))
 }
 
 impl Buffer {
@@ -166,9 +258,8 @@ impl Buffer {
         Header::in_mapping(&self.mapping)
     }
 
-    /// Allocates memory for a body of `len` bytes. Existing bytes stay, also on error.
-    #[cold]
-    fn ensure_allocated(&mut self, len: usize) -> Result<(), Error> {
+    /// Allocates memory for a body of `len` bytes, and at most `max` bytes in all. Existing bytes stay, also on error.
+    fn ensure_allocated(&mut self, len: usize, max: usize) -> Result<(), Error> {
         let too_long = || memfd::Error::Grow {
             len: len as u64,
             source: io::ErrorKind::FileTooLarge.into(),
@@ -189,10 +280,18 @@ impl Buffer {
         }
         let ahead = need + (need / 8).min(MAX_AHEAD);
         let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
+        let ahead = ahead.min(max).max(need);
         self.allocated = match self.allocate(ahead) {
             Ok(()) => ahead,
             Err(_) => self.allocate(need).map(|()| need)?,
         };
+        Ok(())
+    }
+
+    /// Gives the memory of an open buffer back to the system. Its address space stays.
+    fn free(&mut self) -> Result<(), Error> {
+        self.mapping.free(BODY..self.allocated)?;
+        self.allocated = PAGE;
         Ok(())
     }
 
@@ -224,7 +323,8 @@ impl Buffer {
 #[derive(Debug)]
 #[must_use = "a commit counts once it is sealed"]
 pub struct CommitWrite<'a> {
-    buffer: &'a mut Buffer,
+    writer: &'a mut CommitWriter,
+    target: usize,
     info: Info,
     len: usize,
 }
@@ -232,18 +332,28 @@ pub struct CommitWrite<'a> {
 impl CommitWrite<'_> {
     /// Allocates memory for `len` more bytes, if their number is known in advance.
     pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
-        self.buffer.ensure_allocated(self.len.saturating_add(len))
+        let end = self.len.saturating_add(len);
+        if end > self.buffer().allocated - BODY {
+            self.writer.ensure_allocated(self.target, end)?;
+        }
+        Ok(())
+    }
+
+    /// Names the part of the state that the commit is. Without a call, it is the only one.
+    pub fn set_shard(&mut self, shard: Shard) {
+        self.info.shard = shard;
     }
 
     /// Appends `len` bytes for the caller to fill. They hold bytes of older commits before.
     pub fn append(&mut self, len: usize) -> Result<&mut [u8], Error> {
         let from = self.len;
-        let end = from.saturating_add(len);
-        if end > self.buffer.allocated - BODY {
-            self.buffer.ensure_allocated(end)?;
-        }
-        self.len = end;
-        Ok(self.buffer.body(from, len))
+        self.reserve(len)?;
+        self.len = from + len;
+        Ok(self.writer.buffers[self.target].body(from, len))
+    }
+
+    fn buffer(&self) -> &Buffer {
+        &self.writer.buffers[self.target]
     }
 
     /// The number of bytes so far.
@@ -259,14 +369,14 @@ impl CommitWrite<'_> {
     /// The bytes so far, for a digest.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: as in `Buffer::body`, and shared.
-        unsafe { std::slice::from_raw_parts(self.buffer.mapping.as_ptr().add(BODY), self.len) }
+        unsafe { std::slice::from_raw_parts(self.buffer().mapping.as_ptr().add(BODY), self.len) }
     }
 
     /// Completes the commit. From now on it is the newest.
     pub fn seal(mut self, digest: Option<u64>) -> Info {
         self.info.len = self.len as u64;
         self.info.digest = digest;
-        self.buffer.header().close(&self.info);
+        self.buffer().header().close(&self.info);
         self.info
     }
 }
