@@ -1,6 +1,8 @@
 //! A stranger on the path between two hosts, who sees, changes and adds bytes; and peers of other
 //! releases.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
 mod support;
