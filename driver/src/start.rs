@@ -44,10 +44,6 @@ const EPOCH: DriverEpoch = DriverEpoch(1);
 /// Time between SIGTERM and SIGKILL, as in Horovod.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long agents keep the workers of a silent driver, as a multiple of the orphan timeout. The driver may only be
-/// suspended, as by a paused virtual machine or a network interruption.
-const KEEP_FACTOR: u32 = 12;
-
 /// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
 
@@ -291,6 +287,7 @@ fn lease_of(settings: &Settings) -> Lease {
         interval: settings.timeouts.heartbeat_interval,
         timeout: settings.timeouts.heartbeat,
         orphan: settings.timeouts.orphan,
+        train: lease::TRAIN,
     }
 }
 
@@ -314,7 +311,7 @@ fn setup(
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,
-        keep_timeout: settings.timeouts.orphan * KEEP_FACTOR,
+        keep_timeout: lease_of(settings).keep(),
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
         // In a standard job no other worker could continue.

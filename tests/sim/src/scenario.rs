@@ -5,7 +5,9 @@ mod hardships;
 use std::time::Duration;
 
 use elasticrun_core::{
-    Cooldown, FailureDomain, RestartMode, Settings, Time, groups::UNDECIDED, lease::Lease,
+    Cooldown, FailureDomain, RestartMode, Settings, Time,
+    groups::UNDECIDED,
+    lease::{self, Lease},
 };
 
 use crate::{
@@ -238,6 +240,9 @@ impl Scenario {
             let fault = Fault::NoticeAll { within, apart };
             scenario.faults.push((early(&mut own), fault));
         }
+        if own.percent(5) {
+            scenario.keep_orphans_long(&mut own);
+        }
         scenario
     }
 
@@ -257,6 +262,7 @@ impl Scenario {
             interval: self.heartbeat_interval,
             timeout: self.heartbeat_timeout,
             orphan: self.orphan_timeout,
+            train: lease::TRAIN,
         }
     }
 

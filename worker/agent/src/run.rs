@@ -9,6 +9,7 @@ use std::{
 use elasticrun_core::{
     Time,
     agent::{End, Machine},
+    lease::Lease,
 };
 use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use elasticrun_termination_notice::{Notices, Sources};
@@ -328,7 +329,7 @@ async fn join(
         // The lock is taken. Begin anew: close the connection, then wait for the lock.
         let Some(mut dir) = dir else { continue };
         let setup = &joined.setup;
-        let peer_timeout = setup.heartbeat_timeout + setup.orphan_timeout + setup.keep_timeout;
+        let peer_timeout = Lease::from_setup(setup).peer_timeout(setup.keep_timeout);
         if let Err(error) = tune_control(&joined.stream, peer_timeout) {
             tracing::debug!(%error, "the connection to the driver is as it is");
         }

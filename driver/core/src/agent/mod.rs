@@ -266,12 +266,7 @@ impl Machine {
             epoch,
             abort_timeout: setup.abort_timeout,
             // Holds until the first answer, and with an older driver, which grants no lease.
-            lease: Lease {
-                interval: setup.heartbeat_interval,
-                timeout: setup.heartbeat_timeout,
-                orphan: setup.orphan_timeout,
-            }
-            .length(),
+            lease: Lease::from_setup(&setup).length(),
             reached: now,
             frozen: false,
             next_beat: now + setup.heartbeat_interval,

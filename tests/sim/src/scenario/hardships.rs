@@ -29,6 +29,13 @@ impl Scenario {
         };
     }
 
+    /// Agents keep the workers of a lost driver for longer than these may train without it.
+    pub(super) fn keep_orphans_long(&mut self, rng: &mut Rng) {
+        self.orphan_timeout = rng.millis(31_000, 90_000);
+        self.settings.fence = self.lease().fence();
+        self.settings.lease = self.lease().length();
+    }
+
     /// Of the rounds of a split job, some lose a data path at once and are fruitless.
     pub(super) fn cut(&mut self, rng: &mut Rng) {
         self.cuts = 40;

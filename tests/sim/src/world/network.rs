@@ -10,10 +10,6 @@ use super::{
     link::{Down, InFlight, Link, Up},
 };
 
-/// Orphan timeouts for which an agent keeps the workers of a driver that it cannot reach, as in the driver's
-/// shell.
-const KEEP: u32 = 12;
-
 impl World {
     pub(super) fn close_driver_end(&mut self, link: usize) {
         if std::mem::replace(&mut self.links[link].driver_open, false) {
@@ -182,7 +178,7 @@ impl World {
             heartbeat_interval: self.plan.heartbeat_interval,
             heartbeat_timeout: self.plan.heartbeat_timeout,
             orphan_timeout: self.plan.orphan_timeout,
-            keep_timeout: self.plan.orphan_timeout * KEEP,
+            keep_timeout: self.plan.lease().keep(),
             abort_timeout: self.plan.settings.abort_timeout,
             grace: self.plan.grace,
             drain_timeout: self.plan.drain_timeout,
