@@ -137,7 +137,7 @@ pub fn serve(
     tasks: &TaskTracker,
 ) -> anyhow::Result<Socket> {
     let path = elasticrun_agent::runs_directory()?.join(format!("{}{run_id}{}", NAME.0, NAME.1));
-    let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+    let listener = bind(&path).with_context(|| path.display().to_string())?;
     let connections = tasks.clone();
     tasks.spawn(async move {
         loop {
@@ -156,6 +156,21 @@ pub fn serve(
         }
     });
     Ok(Socket { path })
+}
+
+/// Listens at a path. A driver of the same run that was killed may have left its socket there.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let error = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
+        bound => return bound,
+    };
+    match UnixStream::connect(path) {
+        Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        _ => Err(error),
+    }
 }
 
 /// Removes what killed drivers and agents of this user have left on this machine. Blocks.
@@ -276,6 +291,17 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_socket_of_a_killed_driver_of_the_run_is_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("driver-r.sock");
+        drop(UnixListener::bind(&path).expect("a socket"));
+        let listener = bind(&path).expect("nobody listens at it");
+        let error = bind(&path).expect_err("a driver listens");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+    }
 
     #[test]
     fn sockets_of_killed_drivers_are_removed() {
