@@ -2,6 +2,8 @@
 //!
 //! - A signal that is ignored when the driver starts stays ignored, as SIGHUP under `nohup` and SIGINT in the background of
 //!   a script. Except SIGTERM, which no launcher ignores by mistake.
+//! - SIGXFSZ does nothing, so that a write beyond the file size limit of the user (`ulimit -f`) is an error, and not the end of
+//!   the job. Agents and workers start with its default.
 //! - SIGUSR1 and SIGUSR2 do nothing. Their default would kill the driver. Slurm sends them to agents (docs/draining.md).
 
 use std::{future::pending, io, mem::MaybeUninit};
@@ -42,6 +44,8 @@ impl Signals {
     /// # Errors
     /// The system refuses a handler.
     pub fn listen() -> io::Result<Self> {
+        // The handler stays when this is dropped.
+        drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
         Ok(Self {
             interrupt: unless_ignored(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
