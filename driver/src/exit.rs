@@ -24,11 +24,14 @@ pub const DISCOVERY_FAILED: u8 = 5;
 /// No worker survived and no committed state is left.
 pub const STATE_LOST: u8 = 6;
 
+/// `elasticrun resume` cannot continue the run: its journal cannot be read, or another driver has it.
+pub const JOURNAL: u8 = 7;
+
 /// Of `task-service`: its driver was lost, or the process that it depends on has ended.
 pub const TASK_ABANDONED: u8 = 8;
 
 /// The codes that a user may see, with their meaning, for `--help` and the man page.
-pub(crate) const DOCUMENTED: [(&str, &str); 8] = [
+pub(crate) const DOCUMENTED: [(&str, &str); 9] = [
     ("0", "success"),
     ("1", "a worker failed the job"),
     ("2", "usage or configuration"),
@@ -36,6 +39,7 @@ pub(crate) const DOCUMENTED: [(&str, &str); 8] = [
     ("4", "reset limit"),
     ("5", "first discovery failed"),
     ("6", "no committed state left"),
+    ("7", "no readable journal"),
     ("128+N", "stopped by signal N"),
 ];
 

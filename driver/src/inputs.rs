@@ -1,9 +1,11 @@
 //! The inputs of the run loop, and how those that come together are taken together.
 
+use std::future::pending;
+
 use elasticrun_core::Event;
 use tokio::{sync::mpsc, task::yield_now};
 
-use crate::{admin_socket, control, launch, signals::Signals};
+use crate::{admin_socket, control, journal::Notice, launch, signals::Signals};
 
 /// Inputs of agents, or ends of launches, that the job receives before it plans.
 pub(crate) const BATCH: usize = 4096;
@@ -21,6 +23,16 @@ pub struct Inputs {
     pub admin: mpsc::Receiver<admin_socket::AdminRequest>,
     /// Signals of the user.
     pub signals: Signals,
+    /// Whether the journal can be written, if there is one.
+    pub journal: Option<mpsc::Receiver<Notice>>,
+}
+
+/// Waits for a notice of the journal. Gives nothing once no more can come, and does not end without a journal. Cancel-safe.
+pub(crate) async fn notified(journal: &mut Option<mpsc::Receiver<Notice>>) -> Option<Notice> {
+    match journal {
+        Some(notices) => notices.recv().await,
+        None => pending().await,
+    }
 }
 
 /// Waits for inputs of agents and takes what is there. Gives nothing once no more can come. Cancel-safe: what was taken is in

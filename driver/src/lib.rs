@@ -5,12 +5,14 @@
 mod addresses;
 pub mod admin_socket;
 mod agents;
+pub mod begin;
 mod call_key;
 pub mod cli;
 pub mod clock;
 pub mod config;
 mod console;
 pub mod control;
+mod control_port;
 mod discovery;
 pub mod dry_run;
 mod embedder;
@@ -19,12 +21,19 @@ pub mod exit;
 pub mod host_agent;
 pub mod inputs;
 mod join_token;
+pub mod journal;
 mod launch;
 mod logging;
 pub mod plugins;
 pub mod python_exec;
+mod recording;
 mod report;
+pub mod resume;
 pub mod run_loop;
+mod seed;
+#[cfg(test)]
+#[path = "../../tests/fuzz/seeds.rs"]
+mod seeds;
 mod signals;
 pub mod spark_exec;
 pub mod start;

@@ -10,8 +10,9 @@ use std::{
 
 use elasticrun::{
     admin_socket,
+    begin::Begin,
     cli::{self, Invocation, RunRequest},
-    config, exit, host_agent, plugins, python_exec, spark_exec, start, task_service,
+    config, exit, host_agent, plugins, python_exec, resume, spark_exec, start, task_service,
 };
 
 fn main() -> ExitCode {
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}")),
             }
         }
+        Ok(Invocation::Resume(request)) => resume(&request),
         Err(error) => fail(&format!("{error} [{}]", error.code())),
     }
 }
@@ -49,16 +51,38 @@ fn run(request: RunRequest) -> ExitCode {
     for note in &request.notes {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }
+    let words = request.config.words();
+    drive(Begin::New {
+        settings: Box::new(request.settings),
+        words,
+    })
+}
+
+/// Runs a driver to its end.
+fn drive(begin: Begin) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let result = runtime.map_err(Into::into).and_then(|runtime| {
-        let result = runtime.block_on(start::run(request.settings));
+        let result = runtime.block_on(start::run(begin));
         // Does not wait for threads that block on a plugin or a terminal.
         runtime.shutdown_background();
         result
     });
     exit_code(result)
+}
+
+fn resume(request: &resume::ResumeRequest) -> ExitCode {
+    match resume::find(request) {
+        Ok(resume::Found::Unfinished(begin)) => drive(begin),
+        Ok(resume::Found::Ended(outcome)) => {
+            for line in resume::describe(&request.run, &outcome) {
+                let _ = writeln!(io::stderr(), "elasticrun: {line}");
+            }
+            ExitCode::from(outcome.code)
+        }
+        Err(error) => fail_with(exit::JOURNAL, &error.to_string()),
+    }
 }
 
 fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
@@ -90,7 +114,11 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(line: &str) -> ExitCode {
+    fail_with(exit::USAGE, line)
+}
+
+fn fail_with(code: u8, line: &str) -> ExitCode {
     // If stderr is closed, there is no other place for the message.
     let _ = writeln!(io::stderr(), "elasticrun: {line}");
-    ExitCode::from(exit::USAGE)
+    ExitCode::from(code)
 }

@@ -11,7 +11,10 @@ use std::time::Duration;
 use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
 use elasticrun_plugin_sdk::text::one_line;
 use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
 use tracing::{Span, error_span};
 
 use crate::{
@@ -21,11 +24,13 @@ use crate::{
     console::Console,
     control,
     discovery::Sources,
-    inputs::{BATCH, Inputs, received, take_arrived},
+    inputs::{BATCH, Inputs, notified, received, take_arrived},
+    journal::Final,
     launch::{self, Launcher},
-    report::Reporter,
+    recording::Recording,
+    report::{self, Reporter},
     signals::{Signals, UserSignal},
-    store,
+    start, store,
 };
 
 /// How long launched processes may take to end after their agents.
@@ -50,6 +55,7 @@ pub struct Driver {
     pub(crate) round: Span,
     /// Set when the job is over: the deadline for launched processes.
     pub(crate) exits_by: Option<Instant>,
+    pub(crate) recording: Recording,
 }
 
 impl Driver {
@@ -76,6 +82,10 @@ impl Driver {
                         let event = self.requests.register(request);
                         self.step(event);
                     }
+                    commands = self.recording.recorded(), if self.recording.holds() => {
+                        self.carry_out(commands);
+                    }
+                    Some(notice) = notified(&mut inputs.journal) => self.reporter.journal(&notice),
                     _ = heartbeat.tick() => self.on_heartbeat(),
                     _ = ticks.tick() => self.check_clock(),
                     () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
@@ -104,6 +114,9 @@ impl Driver {
             if self.exits_by.is_some() && self.launcher.is_idle() {
                 break;
             }
+        }
+        while let Some(Ok(notice)) = inputs.journal.as_mut().map(mpsc::Receiver::try_recv) {
+            self.reporter.journal(&notice);
         }
         let outcome = self.job.results().outcome().cloned();
         (outcome.unwrap_or(Outcome::NoStateLeft), inputs.signals)
@@ -241,7 +254,37 @@ impl Driver {
         self.reporter.on_heartbeat(&self.job);
     }
 
-    fn execute(&mut self, mut commands: Vec<Command>) {
+    /// The record of an outcome. The driver has not yet ended the agents, unless `finished`.
+    fn record(job: &Job, outcome: &Outcome, finished: bool) -> Final {
+        Final {
+            code: start::code(outcome),
+            lines: report::outcome_lines(outcome, job),
+            finished,
+        }
+    }
+
+    /// Writes the last record of the run, and closes the journal.
+    pub(crate) async fn end_journal(&mut self, outcome: &Outcome) {
+        let Some(journal) = self.recording.take_journal() else {
+            return;
+        };
+        let last = Self::record(&self.job, outcome, true);
+        if let Err(why) = journal.end([last.entry()]).await {
+            let why = one_line(&why);
+            self.reporter.warn(&format!(
+                "the journal lacks the end of this run, and elasticrun resume cannot show it: {why}"
+            ));
+        }
+    }
+
+    fn execute(&mut self, commands: Vec<Command>) {
+        let job = &self.job;
+        let record = |outcome: &Outcome| Self::record(job, outcome, false);
+        let commands = self.recording.admit(commands, record);
+        self.carry_out(commands);
+    }
+
+    fn carry_out(&mut self, mut commands: Vec<Command>) {
         self.agents.rewrite_addresses(&mut commands);
         let (mut unresponsive, mut decisions) = (Vec::new(), Vec::new());
         for command in commands {

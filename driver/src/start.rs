@@ -1,9 +1,7 @@
 //! Builds the driver of a job from its settings, runs it, and reports the outcome.
 
 use std::{
-    collections::BTreeMap,
-    env, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    io::{self, Write as _},
     time::Duration,
 };
 
@@ -13,42 +11,39 @@ use elasticrun_core::{
     lease::{self, Lease},
     results::Outcome,
 };
-use elasticrun_protocol::{DriverEpoch, control::Setup};
-use socket2::{Domain, Socket, Type};
-use tokio::{net::TcpListener, sync::mpsc};
+use elasticrun_protocol::control::Setup;
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use crate::{
     admin_socket,
     agents::Agents,
+    begin::{Begin, Identity},
     call_key,
     clock::Clock,
     config::{self, Launcher as LauncherKind, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
-    discovery, embedder, environment, exit,
+    control_port::ControlPort,
+    discovery, embedder, exit,
     inputs::Inputs,
-    join_token,
+    journal,
     launch::{AgentLog, Launcher},
     logging,
+    recording::Recording,
     report::{Reporter, Terminal},
     run_loop::Driver,
+    seed::seed,
     signals::Signals,
     store,
 };
-
-/// The first and only driver of a job.
-const EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// Time between SIGTERM and SIGKILL, as in Horovod.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
-
-/// Connections of agents that the kernel accepts before the driver does, at most.
-const BACKLOG: i32 = 1024;
 
 /// Capacity of the channel of admin requests to the run loop.
 const ADMIN_REQUESTS: usize = 16;
@@ -60,7 +55,11 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// The driver cannot start: a port, a directory or a file is not usable.
-pub async fn run(settings: Settings) -> anyhow::Result<u8> {
+pub async fn run(begin: Begin) -> anyhow::Result<u8> {
+    if let Begin::Resume(resume) = &begin {
+        return Ok(refuse_to_resume(&resume.run_id));
+    }
+    let settings = begin.settings().clone();
     // First of all: a signal during the start must end the job in order.
     let signals = Signals::listen()?;
     elasticrun_agent::raise_open_files();
@@ -68,10 +67,21 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         .context("cannot start a thread")?;
     logging::start(&settings.output, terminal.clone());
     let (console, threads) = Console::start(&settings.output, terminal.clone())?;
-    let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
-    let listener = listen(&settings)?;
-    let address = listener.local_addr()?;
-    let run_id = run_id()?;
+    let identity = begin.identity()?;
+    let port = ControlPort::bind(&settings, identity.listen)?;
+    let address = port.address();
+    // Durable before the port opens, so that no agent knows a driver that the journal does not know.
+    let (journal, journal_notices) = begin.journal(&identity, address).await?;
+    let listener = port.open()?;
+    let setup = setup(&settings, &identity);
+    let Identity {
+        run_id,
+        epoch,
+        secret,
+        token,
+        withheld,
+        ..
+    } = identity;
     let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
     if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
@@ -81,12 +91,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     if let Some(fd) = settings.launch.call {
         call_key::write_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
     }
-    let sent = environment::sent(&settings.launch.env);
     // An embedder chooses the environment of its driver, and thereby that of the workers.
-    if !is_local(&settings) && settings.launch.embedder_fd.is_none() && sent.withheld > 0 {
+    if !is_local(&settings) && settings.launch.embedder_fd.is_none() && withheld > 0 {
         terminal.line(&format!(
-            "{} variables of this environment are not sent to other hosts; --env NAME sends one",
-            sent.withheld
+            "{withheld} variables of this environment are not sent to other hosts; --env NAME sends one"
         ));
     }
 
@@ -113,6 +121,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     };
     tasks.spawn(control::serve(listener, port).instrument(span.clone()));
     tokio::task::spawn_blocking(admin_socket::remove_stale);
+    tokio::task::spawn_blocking(journal::sweep);
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket = socket.inspect_err(|error| {
@@ -128,8 +137,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     let mut driver = Driver {
-        job: Job::new(job_settings(&settings), run_id.clone(), EPOCH, seed()?),
-        setup: setup(&settings, &run_id, sent.variables)?,
+        job: Job::new(job_settings(&settings), run_id.clone(), epoch, seed()?),
+        setup,
         launcher: Launcher::new(
             settings.launch.clone(),
             secret,
@@ -141,7 +150,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet, run_id),
         console: console.clone(),
-        agents: Agents::new(EPOCH, store.clone()),
+        agents: Agents::new(epoch, store.clone()),
         sources,
         requests: admin_socket::Pending::default(),
         store,
@@ -149,6 +158,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         round: span.clone(),
         span: span.clone(),
         exits_by: None,
+        recording: Recording::new(journal),
     };
     request_short_slices();
     let (outcome, mut signals) = driver
@@ -158,6 +168,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             discovery: discovered,
             admin,
             signals,
+            journal: journal_notices,
         })
         .instrument(span)
         .await;
@@ -170,14 +181,24 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     // `finish` has its own deadline.
     let _ = finished.await;
     let code = code(&outcome);
+    driver.end_journal(&outcome).await;
     terminal.end_log();
     driver.reporter.finish(&outcome, code, &driver.job);
     terminal.flush(FLUSH_TIMEOUT);
     Ok(code)
 }
 
+/// Reports that no driver of this release continues a run.
+fn refuse_to_resume(run_id: &str) -> u8 {
+    let _ = writeln!(
+        io::stderr(),
+        "elasticrun: run {run_id} has no outcome, and its driver has ended: start the job again"
+    );
+    exit::JOURNAL
+}
+
 /// The exit code of an outcome (docs/errors.md).
-fn code(outcome: &Outcome) -> u8 {
+pub(crate) fn code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Succeeded => exit::SUCCESS,
         Outcome::WorkerFailed(_) => exit::WORKER_FAILED,
@@ -190,7 +211,7 @@ fn code(outcome: &Outcome) -> u8 {
 }
 
 /// Whether all hosts are this machine, and no other host can join.
-fn is_local(settings: &Settings) -> bool {
+pub(crate) fn is_local(settings: &Settings) -> bool {
     let local = settings.launch.join.is_none()
         && (settings.hosts.fixed()).is_some_and(|hosts| {
             hosts
@@ -198,32 +219,6 @@ fn is_local(settings: &Settings) -> bool {
                 .all(|host| launcher_of(settings.launch.launcher, host) == LauncherKind::Local)
         });
     local || settings.launch.launcher == Some(LauncherKind::Local)
-}
-
-/// Opens the control port: at `--listen`, else on loopback if all hosts are local, else at all addresses of both families.
-fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
-    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-    let (address, fallback) = match settings.launch.listen {
-        Some(address) => (address, None),
-        None if is_local(settings) => ((Ipv4Addr::LOCALHOST, 0).into(), None),
-        // A kernel may be without IPv6, and a container without an address of it.
-        None => (all, Some((Ipv4Addr::UNSPECIFIED, 0).into())),
-    };
-    let bound = bind(address).or_else(|error| fallback.map_or(Err(error), bind));
-    bound.with_context(|| format!("cannot listen at {address}"))
-}
-
-/// Listens at an address. `[::]` takes connections of IPv4, too.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 fn job_settings(settings: &Settings) -> core::Settings {
@@ -291,21 +286,14 @@ fn lease_of(settings: &Settings) -> Lease {
     }
 }
 
-fn setup(
-    settings: &Settings,
-    run_id: &str,
-    variables: BTreeMap<String, String>,
-) -> anyhow::Result<Setup> {
-    Ok(Setup {
-        run_id: run_id.to_owned(),
+fn setup(settings: &Settings, identity: &Identity) -> Setup {
+    Setup {
+        run_id: identity.run_id.clone(),
         command: settings.command.clone(),
-        env: variables,
+        env: identity.variables.clone(),
         // Hosts of an embedder have their own directories.
         directory: match settings.launch.embedder_fd {
-            None => env::current_dir()
-                .context("the working directory is gone")?
-                .to_str()
-                .map(str::to_owned),
+            None => identity.directory.clone(),
             Some(_) => None,
         },
         heartbeat_interval: settings.timeouts.heartbeat_interval,
@@ -327,17 +315,7 @@ fn setup(
         groups: settings.mode == config::Mode::Elastic,
         encrypt_data: settings.launch.encrypt_data,
         commit_memory: settings.launch.commit_memory,
-    })
-}
-
-fn run_id() -> anyhow::Result<String> {
-    Ok(format!("{:08x}", seed()? as u32))
-}
-
-fn seed() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
-    Ok(u64::from_le_bytes(bytes))
+    }
 }
 
 /// Requests short scheduler slices for this thread (EEVDF, Linux 6.12), so that the kernel runs it soon after it wakes.

@@ -3,7 +3,10 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use super::{AgentStart, DrainRequest, PluginRequest};
-use crate::config::{Config, Hosts, Settings, Workers};
+use crate::{
+    config::{Config, Hosts, Settings, Workers},
+    resume::ResumeRequest,
+};
 
 /// A parsed command line.
 #[derive(Clone, Debug)]
@@ -22,6 +25,8 @@ pub enum Invocation {
     TaskService,
     /// Request a running job to drain a host.
     Drain(DrainRequest),
+    /// Show the outcome of a run.
+    Resume(ResumeRequest),
     /// List, inspect, test or create plugins.
     Plugin(PluginRequest),
     /// Poll sources for their hosts.

@@ -1,6 +1,6 @@
 //! The command line: `elasticrun [run] [OPTIONS] [--] COMMAND...`, `elasticrun agent`,
 //! `elasticrun completions`, `elasticrun config show`, `elasticrun data`, `elasticrun drain`, `elasticrun hosts`,
-//! `elasticrun man`, `elasticrun plugin`, `elasticrun task-service`.
+//! `elasticrun man`, `elasticrun plugin`, `elasticrun resume`, `elasticrun task-service`.
 //!
 //! Parsing is a function of the arguments and the environment; it starts nothing and prints nothing.
 //!
@@ -22,6 +22,7 @@ mod man;
 mod parse;
 mod plugin;
 mod refusal;
+mod resume;
 mod torchrun;
 mod tree;
 

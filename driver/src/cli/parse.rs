@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 use super::{
     HostsRequest, Invocation, RunRequest, SparkRequest, agent,
     argv::{self, Words},
-    command, completions, drain, horovod, man, plugin, refusal, tree,
+    command, completions, drain, horovod, man, plugin, refusal, resume, tree,
 };
 use crate::{
     config::{
@@ -35,6 +35,7 @@ pub fn parse(
         Some("task-service") => task_service(strings(words.skip(1))?),
         Some("data") => Ok(Invocation::Data(words.skip(1).collect())),
         Some("drain") => drain::parse(strings(words.skip(1))?),
+        Some("resume") => resume::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),

@@ -5,7 +5,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{agent, command, drain, plugin};
+use super::{agent, command, drain, plugin, resume};
 use crate::config::Error;
 
 /// The command `elasticrun`. The short text of a subcommand is its line of `--help`, the long text is its description.
@@ -28,6 +28,10 @@ pub(super) fn root() -> Result<Command, Error> {
             "Register this host with a driver and run its workers",
         ),
         (drain::command(), "Drain a host of a running job"),
+        (
+            resume::command(),
+            "Show the outcome of a run that has ended",
+        ),
         (data(), "Show how workers share a data set"),
         (completions(), "Print a completion script for a shell"),
         (man(), "Print the man page"),

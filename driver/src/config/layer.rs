@@ -9,6 +9,8 @@ use super::{error::Written, value::Shape};
 pub enum Origin {
     /// The value is the default.
     Default,
+    /// The value is in the journal of the run.
+    Journal,
     /// A line of the file that `--config` names.
     File {
         /// The file, as the user named it.
@@ -26,6 +28,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::Journal => f.write_str("journal"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment(name) => f.write_str(name),
             Self::Flag(flag) => f.write_str(flag),
@@ -43,7 +46,7 @@ impl Origin {
             .join(" ");
         Written(match self {
             Self::Default => format!("{} {shown}", flag(key)),
-            Self::File { .. } => format!("{self}: {key} = {shown}"),
+            Self::File { .. } | Self::Journal => format!("{self}: {key} = {shown}"),
             Self::Environment(name) => format!("{name}={shown}"),
             Self::Flag(flag) if words.is_empty() => flag.clone(),
             Self::Flag(flag) => format!("{flag} {shown}"),
@@ -54,7 +57,7 @@ impl Origin {
     pub(super) fn name(&self, key: &str) -> String {
         match self {
             Self::Default => flag(key),
-            Self::File { .. } => format!("{key} ({self})"),
+            Self::File { .. } | Self::Journal => format!("{key} ({self})"),
             Self::Environment(name) | Self::Flag(name) => name.clone(),
         }
     }

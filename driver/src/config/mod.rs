@@ -22,6 +22,7 @@ mod file;
 mod group;
 mod host_sources;
 mod hosts;
+mod journal;
 mod kinds;
 mod layer;
 mod locality;
@@ -39,6 +40,7 @@ mod table;
 mod unknown;
 mod value;
 mod variable;
+mod words;
 
 pub use command::check_command;
 pub use cooldown::CooldownRange;
@@ -46,6 +48,7 @@ pub(crate) use counts::idle_slots;
 pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
+pub use journal::JournalPlace;
 pub use kinds::{
     BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
     SlotsPerHost,
@@ -55,7 +58,8 @@ pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption, check_interfaces};
 pub use settings::{
-    Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
+    Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+    Workers,
 };
 pub use size::Size;
 pub use source::{FlagWords, Sources};
@@ -63,3 +67,4 @@ pub use table::{Config, KEYS, Key, Row, Sourced};
 pub(crate) use unknown::{PREFIX, unknown_variables};
 pub use value::{Setting, Shape, Timeout};
 pub use variable::Variable;
+pub use words::Words;

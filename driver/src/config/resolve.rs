@@ -1,6 +1,6 @@
 //! From valid single settings to consistent settings of a job.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, time::Duration};
 
 use elasticrun_plugin_sdk::hosts::{HostSpec, MAX_SLOTS, parse_host_list};
 
@@ -9,18 +9,26 @@ use super::{
     counts,
     error::Error,
     host_sources,
+    journal::JournalPlace,
     kinds::{BlacklistPolicy, Encryption, Launcher, LogLevel, RestartMode},
     layer::Origin,
     locality::launcher_of,
     network::check_interfaces,
     paths,
     settings::{
-        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+        Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
+        Timeouts,
     },
     size::Size,
     table::{Config, Sourced},
     value::{Setting, Shape},
 };
+
+/// How long agents keep workers without a driver, by default.
+const ORPHAN: Duration = Duration::from_secs(5);
+
+/// The same for a job with `--journal PATH`.
+const ORPHAN_RESUMABLE: Duration = Duration::from_secs(600);
 
 impl Settings {
     /// Completes and checks a configuration for `command`. Reads the host file, if one is named.
@@ -60,6 +68,11 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config, discovers)?,
+            journal: match &config.journal.value {
+                None => Journal::InStateDirectory,
+                Some(JournalPlace::None) => Journal::None,
+                Some(JournalPlace::File(path)) => Journal::File(paths::absolute(path.clone())),
+            },
             launch,
             output: output(config)?,
         })
@@ -214,11 +227,21 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         drain: config.drain_timeout.value,
         signal_notice: config.signal_notice.value.map(|time| time.get()),
         exit: config.exit_timeout.value.get(),
-        orphan: config.orphan_timeout.value.get(),
+        orphan: orphan_timeout(config),
         last_call: config.last_call.value,
         heartbeat_interval: interval.get(),
         heartbeat: config.heartbeat_timeout.value.get(),
     })
+}
+
+/// How long agents keep workers without a driver. A user who names a journal intends to resume the run.
+fn orphan_timeout(config: &Config) -> Duration {
+    let resumable = matches!(config.journal.value, Some(JournalPlace::File(_)));
+    let default = if resumable { ORPHAN_RESUMABLE } else { ORPHAN };
+    config
+        .orphan_timeout
+        .value
+        .map_or(default, |time| time.get())
 }
 
 fn failures(config: &Config, discovers: bool) -> Result<Failures, Error> {

@@ -32,6 +32,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// What follows a failure.
     pub failures: Failures,
+    /// Where the journal is.
+    pub journal: Journal,
     /// How agents come to their hosts.
     pub launch: Launch,
     /// What is written where.
@@ -143,6 +145,17 @@ pub struct Failures {
     pub max_host_failures: Option<NonZeroU32>,
     /// What a worker's failure takes out; none: the host, or the slot while there is one host.
     pub domain: Option<FailureDomain>,
+}
+
+/// Where the journal of a job is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Journal {
+    /// The job has none.
+    None,
+    /// In the state directory of the user, if it can be created there.
+    InStateDirectory,
+    /// In this file, by its absolute path.
+    File(PathBuf),
 }
 
 /// How agents come to their hosts.

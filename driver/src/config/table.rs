@@ -24,6 +24,7 @@ use super::{
     error::Error,
     group::Group,
     hosts::HostList,
+    journal::JournalPlace,
     kinds::{
         BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
         SlotsPerHost,
@@ -233,8 +234,8 @@ settings! {
         signal_notice "signal-notice" "TIME": Option<Timeout> = None, plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
-        /// Time that agents keep their workers after the driver has ended
-        orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
+        /// Time that agents keep their workers after the driver has ended [default: 5s; 10m with --journal PATH]
+        orphan_timeout "orphan-timeout" "TIME": Option<Timeout> = None, plain;
         /// Time to wait for further workers after the first new one
         last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
         /// Interval of heartbeats
@@ -258,6 +259,10 @@ settings! {
         blacklist_cooldown_range "blacklist-cooldown-range" "LO HI": CooldownRange = COOLDOWN, plain;
         /// What to blacklist when a worker fails: host, or slot [default: host; slot when there is one host]
         failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
+    }
+    "Survival" {
+        /// File for what elasticrun resume needs, or none [default: under the state directory of the user]
+        journal "journal" "PATH|none": Option<JournalPlace> = None, plain;
     }
     "Launch" {
         /// How agents are started: local, ssh, or agent (they register themselves) [default: by host, local or ssh]

@@ -50,6 +50,16 @@ impl Event {
         Self::new(level, "message", [])
     }
 
+    /// The journal cannot be written.
+    pub(super) fn journal_failed(why: &str) -> Self {
+        Self::warn("journal_failed", [json!({"reason": why})])
+    }
+
+    /// The journal is written again.
+    pub(super) fn journal_works() -> Self {
+        Self::info("journal_works", [])
+    }
+
     /// A decision of the job.
     pub(super) fn from_decision(decision: &Decision) -> Self {
         match decision {
@@ -466,6 +476,7 @@ mod tests {
         let mut events: Vec<_> = decisions
             .map(|decision| Event::from_decision(&decision))
             .collect();
+        events.extend([Event::journal_failed("no space"), Event::journal_works()]);
         let failure = Failure {
             host: "a".into(),
             process: Some(PROCESS),

@@ -15,11 +15,15 @@ use std::{
 use elasticrun_core::{Decision, Job, results::Outcome};
 use elasticrun_protocol::HostId;
 
+use elasticrun_plugin_sdk::text::one_line;
 use tracing::Level;
+
+use crate::journal::Notice;
 
 pub(crate) use decision::count;
 pub(crate) use events::Event;
 use repeats::Repeats;
+pub(crate) use summary::outcome as outcome_lines;
 use summary::{RoundRow, Rounds};
 pub(crate) use terminal::Terminal;
 
@@ -134,6 +138,28 @@ impl Reporter {
             self.emit(Event::message(Level::WARN), Some(text));
         } else {
             self.terminal.line(text);
+        }
+    }
+
+    /// Reports that the journal cannot be written, or is written again.
+    pub(crate) fn journal(&self, notice: &Notice) {
+        let (event, text) = match notice {
+            Notice::Failed(why) => (
+                Event::journal_failed(why),
+                format!(
+                    "the journal cannot be written, and the job goes on without it: {}",
+                    one_line(why)
+                ),
+            ),
+            Notice::Works => (
+                Event::journal_works(),
+                "the journal is written again".to_owned(),
+            ),
+        };
+        if self.terminal.is_json() {
+            self.emit(event, Some(&text));
+        } else {
+            self.terminal.line(&text);
         }
     }
 

@@ -106,7 +106,7 @@ fn row(round: &RoundRow) -> String {
 }
 
 /// The outcome. The last line states what the exit code means.
-pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
+pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
     let mut lines = Vec::new();
     let first = job.results().named_failure();
     if let Some(failure) = first.filter(|_| *outcome != Outcome::Succeeded) {

@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use elasticrun::{
     cli::{AgentStart, Endpoint, Invocation, JoinRequest},
     config::{
-        HostList, Interfaces, Launcher, LogFormat, LogLevel, Mode, Prefix, RestartMode, Setting,
-        SlotsPerHost, Source,
+        HostList, Interfaces, Journal, Launcher, LogFormat, LogLevel, Mode, Prefix, RestartMode,
+        Setting, SlotsPerHost, Source,
     },
 };
 
@@ -24,6 +24,23 @@ fn workers(words: &[&str]) -> (u32, u32, Option<u32>) {
 
 fn hosts(text: &str) -> Source {
     Source::Fixed(HostList::read(&[text.to_owned()]).expect("hosts").0)
+}
+
+#[test]
+fn a_named_journal_makes_the_orphan_timeout_long() {
+    let orphan = |words: &[&str]| job(words).settings.timeouts.orphan.as_secs();
+    assert_eq!(orphan(&["-np", "1", "x"]), 5);
+    assert_eq!(orphan(&["-np", "1", "--journal", "none", "x"]), 5);
+    assert_eq!(orphan(&["-np", "1", "--journal", "j", "x"]), 600);
+    let given = ["-np", "1", "--journal", "j", "--orphan-timeout", "7s", "x"];
+    assert_eq!(orphan(&given), 7);
+    let settings = job(&["-np", "1", "--journal", "j", "x"]).settings;
+    let place = std::env::current_dir().expect("a directory").join("j");
+    assert_eq!(settings.journal, Journal::File(place));
+    assert_eq!(
+        job(&["-np", "1", "x"]).settings.journal,
+        Journal::InStateDirectory
+    );
 }
 
 #[test]

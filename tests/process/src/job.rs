@@ -14,6 +14,9 @@ use crate::{DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, host
 /// Subdirectory of programs that the driver finds before those of the system.
 const PROGRAMS: &str = "programs";
 
+/// Subdirectory in which the driver keeps its journal.
+pub const STATE: &str = "state";
+
 /// A job to start: its flags, hosts, command and plan.
 #[derive(Debug)]
 pub struct Job {
@@ -192,6 +195,7 @@ impl Job {
             .env(name, value)
             .env(DIRECTORY, self.directory.path())
             .env("PATH", search)
+            .env("XDG_STATE_HOME", path(STATE))
             .stdin(Stdio::null())
             .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
             .stderr(self.stderr.unwrap_or_else(|| create("stderr")))

@@ -35,7 +35,7 @@ pub mod worker;
 pub use conformance::assert_conforms;
 pub use event::{Event, Kind, Log};
 pub use hosts::HostsFile;
-pub use job::Job;
+pub use job::{Job, STATE};
 pub use plan::{DIRECTORY, Fault, Plan, Point, What, When};
 pub use processes::{Tag, monotonic, send_signal};
 pub use running::{Ended, PATIENCE, Running};

@@ -63,6 +63,7 @@ pub use interfaces::LocalInterfaces;
 pub use launch::Launch;
 pub use open_files::{raise_open_files, restore_open_files};
 pub use options::AgentOptions;
+pub use ports::{ReservedPort, reserve_port};
 pub use run::{Ended, run};
 pub use run_dir::{remove_stale_runs, root as runs_directory};
 pub use scheduling::{use_default_time_slices, use_short_time_slices};

@@ -1,4 +1,4 @@
-//! Ports for the coordinators of the users' libraries.
+//! Ports for the coordinators of the users' libraries, and for drivers that a later one may replace.
 //!
 //! Minutes may pass between the offer of a port and its use, since rank 0 imports its libraries first. The kernel takes
 //! ports for outgoing connections and for `bind` to port 0 from `ip_local_port_range`. On a busy machine it would give
@@ -111,6 +111,26 @@ impl Ports {
             }
         }
     }
+}
+
+/// A port that no other elasticrun process of this machine offers while this exists.
+#[derive(Debug)]
+pub struct ReservedPort {
+    /// The number of the port.
+    pub port: u16,
+    _claims: Ports,
+}
+
+/// A port that is free now, and that the kernel gives to no other program later, if it leaves enough ports.
+///
+/// # Errors
+/// All ports are taken, or the process has no descriptor left.
+pub fn reserve_port() -> io::Result<ReservedPort> {
+    let mut ports = Ports::new();
+    Ok(ReservedPort {
+        port: ports.next()?,
+        _claims: ports,
+    })
 }
 
 /// The range of ports from which the kernel chooses in this network namespace.

@@ -1,8 +1,5 @@
 //! Properties of the command line, over random words.
 
-#[path = "../../../../tests/fuzz/seeds.rs"]
-mod seeds;
-
 use std::ffi::OsString;
 
 use crate::{
@@ -12,6 +9,7 @@ use crate::{
         parse,
     },
     config::{KEYS, any_input::check_file, variable},
+    seeds,
 };
 use proptest::prelude::*;
 

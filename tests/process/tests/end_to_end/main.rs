@@ -9,6 +9,7 @@ mod draining;
 mod ending;
 mod failures;
 mod flags;
+mod journal;
 mod launches;
 mod logs;
 mod membership;

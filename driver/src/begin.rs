@@ -1,0 +1,272 @@
+//! How a driver begins: with a new run, or with the run of a driver that has ended.
+
+use std::{collections::BTreeMap, env, net::SocketAddr};
+
+use anyhow::Context as _;
+use elasticrun_protocol::{DriverEpoch, auth::Secret};
+use tokio::sync::mpsc;
+
+use crate::{
+    config::{self, Settings, Words},
+    environment,
+    join_token::{self, Token},
+    journal::{self, Configuration, Entries, Epoch, Journal, Notice},
+    seed::seed,
+};
+
+/// What a driver begins with.
+#[derive(Debug)]
+pub enum Begin {
+    /// A new run.
+    New {
+        /// Its settings.
+        settings: Box<Settings>,
+        /// The same settings for the journal.
+        words: Words,
+    },
+    /// A run whose driver has ended, and which has no outcome yet.
+    Resume(Box<Resume>),
+}
+
+/// A run whose driver has ended.
+#[derive(Debug)]
+pub struct Resume {
+    /// The id of the run.
+    pub run_id: String,
+    /// All entries of its journal.
+    pub saved: Entries,
+    /// What the run was started with.
+    pub config: Configuration,
+    /// The settings of [`Resume::config`].
+    pub settings: Settings,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The epoch of the driver that has ended.
+    pub epoch: DriverEpoch,
+    /// The journal, which this driver holds now.
+    pub journal: Journal,
+    /// What it reports.
+    pub notices: mpsc::Receiver<Notice>,
+}
+
+/// The journal of a run if it has one, and what is to be reported of it.
+pub(crate) type Opened = (Option<Journal>, Option<mpsc::Receiver<Notice>>);
+
+/// What a driver is, and what it tells agents.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) run_id: String,
+    pub(crate) epoch: DriverEpoch,
+    pub(crate) secret: Secret,
+    /// The join token of a new run.
+    pub(crate) token: Option<Token>,
+    /// Where the driver must listen, since agents know the address.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Variables for the workers.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// How many variables of this environment are not among them.
+    pub(crate) withheld: usize,
+    /// The working directory. `None` if it is not UTF-8.
+    pub(crate) directory: Option<String>,
+}
+
+impl Begin {
+    /// The settings of the run.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        match self {
+            Self::New { settings, .. } => settings,
+            Self::Resume(resume) => &resume.settings,
+        }
+    }
+
+    /// What the driver is. Only a driver of a new run decides it; a later one is what the journal says, in the next epoch.
+    ///
+    /// # Errors
+    /// The join token is not usable, the system has no randomness, or the working directory is gone.
+    pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
+        match self {
+            Self::New { settings, .. } => {
+                let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
+                let sent = environment::sent(&settings.launch.env);
+                let directory = env::current_dir().context("the working directory is gone")?;
+                Ok(Identity {
+                    run_id: format!("{:08x}", seed()? as u32),
+                    epoch: DriverEpoch(1),
+                    secret,
+                    token,
+                    listen: settings.launch.listen,
+                    variables: sent.variables,
+                    withheld: sent.withheld,
+                    directory: directory.to_str().map(str::to_owned),
+                })
+            }
+            Self::Resume(resume) => Ok(Identity {
+                run_id: resume.run_id.clone(),
+                epoch: DriverEpoch(resume.epoch.0 + 1),
+                secret: resume.secret.clone(),
+                token: None,
+                listen: Some(resume.config.listen),
+                variables: resume.config.env.clone(),
+                withheld: 0,
+                directory: resume.config.directory.clone(),
+            }),
+        }
+    }
+
+    /// The journal of the run, with the epoch of this driver, and the configuration of a new run. Both are durable when this
+    /// returns, so call it before the port opens.
+    ///
+    /// # Errors
+    /// The journal that the user has named cannot be used, or the epoch of a resumed run cannot be written.
+    pub(crate) async fn journal(
+        self,
+        identity: &Identity,
+        listen: SocketAddr,
+    ) -> anyhow::Result<Opened> {
+        let epoch = Epoch {
+            epoch: identity.epoch,
+            nonce: seed()?,
+        };
+        match self {
+            Self::Resume(resume) => {
+                let answer = resume.journal.persist([epoch.entry()]).await;
+                answer?.map_err(anyhow::Error::msg)?;
+                Ok((Some(resume.journal), Some(resume.notices)))
+            }
+            Self::New { settings, words } => {
+                let configuration = Configuration::new(
+                    words,
+                    settings.command,
+                    identity.directory.clone(),
+                    identity.variables.clone(),
+                    listen,
+                    &identity.secret,
+                );
+                let entries = [configuration.entry(), epoch.entry()];
+                let created = create(&settings.journal, &identity.run_id, entries).await;
+                match (created, settings.journal) {
+                    (Ok(journal), _) => Ok(journal.unzip()),
+                    (Err(error), config::Journal::File(_)) => Err(error.context("--journal")),
+                    (Err(error), _) => {
+                        let (notify, notices) = mpsc::channel(1);
+                        // The channel has room for it.
+                        let _ = notify.try_send(Notice::Failed(format!("{error:#}")));
+                        Ok((None, Some(notices)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Creates the journal of a new run with these entries.
+async fn create(
+    place: &config::Journal,
+    run_id: &str,
+    entries: [journal::Entry; 2],
+) -> anyhow::Result<Option<(Journal, mpsc::Receiver<Notice>)>> {
+    let path = match place {
+        config::Journal::None => return Ok(None),
+        config::Journal::File(path) => path.clone(),
+        config::Journal::InStateDirectory => journal::in_state_directory(run_id)
+            .context("neither XDG_STATE_HOME nor HOME is set to an absolute path")?,
+    };
+    let (journal, notices) = Journal::create(&path, run_id)?;
+    match journal.persist(entries).await? {
+        Ok(()) => Ok(Some((journal, notices))),
+        Err(why) => {
+            // Without the configuration no driver could resume the run.
+            journal.discard().await;
+            Err(anyhow::Error::msg(why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        config::{FlagWords, Sources},
+        resume::{Found, ResumeRequest, find},
+    };
+
+    fn new_run(journal: &Path) -> Begin {
+        let journal = journal.display().to_string();
+        let flags = [("np", "2"), ("journal", &journal), ("env", "A=b")];
+        let flags = flags.map(|(key, word)| {
+            let spelled = format!("--{key}");
+            let words = vec![word.to_owned()];
+            (key, FlagWords { spelled, words })
+        });
+        let sources = Sources {
+            flags: flags.into(),
+            ..Sources::default()
+        };
+        let config = sources.read().expect("sound");
+        let settings = Settings::resolve(&config, vec!["true".to_owned()]).expect("consistent");
+        let words = config.words();
+        Begin::New {
+            settings: Box::new(settings),
+            words,
+        }
+    }
+
+    /// The run of a journal. The driver that has ended may hold the lock for a moment.
+    async fn found(request: &ResumeRequest) -> Begin {
+        loop {
+            match find(request) {
+                Ok(Found::Unfinished(begin)) => return begin,
+                Ok(Found::Ended(outcome)) => panic!("{outcome:?}"),
+                Err(error) if error.to_string().contains("has a driver") => {
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_later_driver_is_the_same_run_in_the_next_epoch() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal");
+        let listen = SocketAddr::from(([127, 0, 0, 1], 61_000));
+        let begin = new_run(&path);
+        let (first, settings) = (begin.identity().expect("ours"), begin.settings().clone());
+        assert_eq!((first.epoch, first.listen), (DriverEpoch(1), None));
+        drop(begin.journal(&first, listen).await.expect("created"));
+        let request = ResumeRequest {
+            run: first.run_id.clone(),
+            journal: Some(path),
+        };
+        for epoch in 2..4 {
+            let begin = found(&request).await;
+            let later = begin.identity().expect("ours");
+            assert_eq!(later.epoch, DriverEpoch(epoch));
+            assert_eq!(later.run_id, first.run_id);
+            assert_eq!(later.listen, Some(listen));
+            assert_eq!(later.variables, first.variables);
+            assert_eq!(later.directory, first.directory);
+            assert!(later.secret == first.secret && later.token.is_none());
+            assert_eq!(begin.settings(), &settings);
+            drop(begin.journal(&later, listen).await.expect("written"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_named_journal_that_cannot_be_created_is_an_error() {
+        let begin = new_run(Path::new("/proc/journal"));
+        let identity = begin.identity().expect("ours");
+        let listen = SocketAddr::from(([127, 0, 0, 1], 1));
+        let error = begin
+            .journal(&identity, listen)
+            .await
+            .expect_err("no file can be made");
+        assert!(
+            format!("{error:#}").starts_with("--journal: /proc/journal.lock: "),
+            "{error:#}"
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! The journal of a job: what a later driver needs to continue it, on the disk of the driver's machine.
+//!
+//! ```text
+//! run loop --write, persist--> [entries folded by key] --thread--> redb file, values sealed
+//!          <----- answer of persist, Notice -------------
+//! ```
+//! The journal holds entries: a name and a value, where the last value wins. So its size depends on the number of hosts and
+//! not on the length of the job. `docs/formats.md` describes the files.
+//!
+//! # Invariants
+//! - J1 One driver at a time has the journal of a run: it holds the lock file as long as it lives.
+//! - J2 A persisted entry is durable before its answer comes. Other entries are written behind, and a killed driver may lose
+//!   those of its last 20 ms. A commit has all entries of its batch, or none.
+//! - J3 A journal that cannot be written stops no job. The run loop gets a [`Notice`], the entries wait in memory, at most one
+//!   for each key, and are written when the journal works again.
+//! - J4 A damaged journal is refused, and is never an empty or older one. Each page has a checksum, each value is sealed with
+//!   the run and its key, and the lock file has the number of commits.
+//! - J5 Nobody reads the values without the key file, which only its user can read.
+//!
+//! # Not promised
+//! Detection of an older copy of all three files. Agents refuse the driver that begins with it, since its epoch is not newer
+//! than theirs.
+
+#[cfg(any(test, fuzzing))]
+pub mod any_input;
+mod configuration;
+mod database;
+mod epoch;
+mod error;
+mod file;
+mod lock;
+mod outcome;
+mod place;
+mod quiet;
+mod seal;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+pub use configuration::Configuration;
+pub use epoch::Epoch;
+pub use error::Error;
+pub use outcome::Final;
+pub(crate) use place::Files;
+pub use place::in_state_directory;
+pub(crate) use sweep::sweep;
+
+/// How long the end of a driver waits for the last entries of its journal.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Notices that the run loop has not taken. They tell only of changes, so there are few.
+const NOTICES: usize = 16;
+
+/// A change of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What the value is about: a kind, or a kind and an object such as `hosts/a`.
+    pub key: String,
+    /// The new value. `None` removes the entry.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Entry {
+    /// An entry with a value.
+    pub fn new(key: impl Into<String>, value: Vec<u8>) -> Self {
+        Self {
+            key: key.into(),
+            value: Some(value),
+        }
+    }
+}
+
+/// The values of a journal by key.
+pub type Entries = BTreeMap<String, Vec<u8>>;
+
+/// Whether the journal can be written. It comes once for each change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It cannot be written, for this reason. The entries are kept, and written later.
+    Failed(String),
+    /// It is written again.
+    Works,
+}
+
+/// The answer to durable entries: whether they are durable, or why they are not. They are written later in that case.
+pub type Persisted = Result<(), String>;
+
+/// The journal of a running driver. Dropping it writes what waits, and releases the journal.
+#[derive(Debug)]
+pub struct Journal {
+    queue: Arc<thread::Queue>,
+    /// Ends when the thread has closed the journal.
+    closed: oneshot::Receiver<()>,
+    files: Files,
+    made_directory: bool,
+}
+
+impl Journal {
+    /// Creates the journal of a new run. A journal of an ended run at the same path is replaced.
+    ///
+    /// # Errors
+    /// The files cannot be created, or there is the journal of a run that has not ended. Nothing is left behind.
+    pub fn create(path: &Path, run_id: &str) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
+        Self::start(file::File::create(path, run_id)?)
+    }
+
+    /// Opens the journal of a run whose driver has ended.
+    ///
+    /// # Errors
+    /// There is no such journal, another driver has it, or it cannot be read. It is not changed then.
+    pub fn open(
+        path: &Path,
+        run_id: &str,
+    ) -> Result<(Self, Entries, mpsc::Receiver<Notice>), Error> {
+        let (file, entries) = file::File::open(path, run_id)?;
+        let (journal, notices) = Self::start(file)?;
+        Ok((journal, entries, notices))
+    }
+
+    fn start(file: file::File) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
+        let (notify, notices) = mpsc::channel(NOTICES);
+        let (files, made_directory) = (file.files().clone(), file.made_directory());
+        let (queue, closed) = thread::start(file, notify)?;
+        let journal = Self {
+            queue,
+            closed,
+            files,
+            made_directory,
+        };
+        Ok((journal, notices))
+    }
+
+    /// Writes entries behind: soon, and together with later ones. Does not block.
+    pub fn write(&self, entries: impl IntoIterator<Item = Entry>) {
+        self.queue.fold(entries, None);
+    }
+
+    /// Writes entries at once, with all that wait. The answer comes when they are durable, or cannot be written. Does not
+    /// block.
+    pub fn persist(
+        &self,
+        entries: impl IntoIterator<Item = Entry>,
+    ) -> oneshot::Receiver<Persisted> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.fold(entries, Some(answer));
+        answered
+    }
+
+    /// Writes the last entries of a run that has ended, marks the journal as ended, and closes it. Gives up after
+    /// two seconds.
+    ///
+    /// # Errors
+    /// The reason why they are not durable.
+    pub async fn end(mut self, entries: impl IntoIterator<Item = Entry>) -> Persisted {
+        let (answer, answered) = oneshot::channel();
+        self.queue.end(entries, answer);
+        let both = async {
+            let answer = answered.await;
+            let _ = (&mut self.closed).await;
+            answer.unwrap_or_else(|_| Err("its thread has ended".to_owned()))
+        };
+        let late = || Err("the disk does not answer".to_owned());
+        timeout(CLOSE_TIMEOUT, both)
+            .await
+            .unwrap_or_else(|_| late())
+    }
+}
+
+impl Journal {
+    /// Removes the files of a run that has not begun. A journal that cannot be written is of no use to it.
+    pub(crate) async fn discard(mut self) {
+        self.queue.close();
+        let _ = timeout(CLOSE_TIMEOUT, &mut self.closed).await;
+        self.files.remove();
+        if self.made_directory {
+            self.files.remove_directory();
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}

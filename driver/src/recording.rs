@@ -1,0 +1,156 @@
+//! The outcome of a run is durable before any agent is told of it.
+//!
+//! A driver that is killed after some agents were told to end leaves a run that cannot continue. So the commands of the end
+//! wait for the journal, and so do all commands after them. A disk that does not answer delays the end by [`TIMEOUT`] at most.
+
+use std::time::Duration;
+
+use elasticrun_core::{Command, results::Outcome};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+
+use crate::journal::{Final, Journal, Persisted};
+
+/// How long the end of a job waits for its journal.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The journal of a run loop, with the commands that wait for it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    journal: Option<Journal>,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    commands: Vec<Command>,
+    answered: oneshot::Receiver<Persisted>,
+    until: Instant,
+}
+
+impl Recording {
+    /// The recording of a run, which may have no journal.
+    pub(crate) fn new(journal: Option<Journal>) -> Self {
+        Self {
+            journal,
+            held: None,
+        }
+    }
+
+    /// The commands to execute now. If they end the job, its outcome is written first, and they come by
+    /// [`Recording::recorded`].
+    pub(crate) fn admit(
+        &mut self,
+        commands: Vec<Command>,
+        record: impl FnOnce(&Outcome) -> Final,
+    ) -> Vec<Command> {
+        if let Some(held) = &mut self.held {
+            held.commands.extend(commands);
+            return Vec::new();
+        }
+        let outcome = commands.iter().find_map(|command| match command {
+            Command::End(outcome) => Some(outcome),
+            _ => None,
+        });
+        let (Some(journal), Some(outcome)) = (&self.journal, outcome) else {
+            return commands;
+        };
+        self.held = Some(Held {
+            answered: journal.persist([record(outcome).entry()]),
+            commands,
+            until: Instant::now() + TIMEOUT,
+        });
+        Vec::new()
+    }
+
+    /// Whether commands wait.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Waits until the outcome is durable, or the journal cannot be written, and returns the commands that have waited.
+    /// Cancel-safe.
+    pub(crate) async fn recorded(&mut self) -> Vec<Command> {
+        if let Some(held) = &mut self.held {
+            // The journal reports its failure itself.
+            let _ = timeout_at(held.until, &mut held.answered).await;
+        }
+        self.held
+            .take()
+            .map(|held| held.commands)
+            .unwrap_or_default()
+    }
+
+    /// The journal, for the last record.
+    pub(crate) fn take_journal(&mut self) -> Option<Journal> {
+        self.journal.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(_: &Outcome) -> Final {
+        Final {
+            code: 0,
+            lines: vec!["succeeded".to_owned()],
+            finished: false,
+        }
+    }
+
+    fn end() -> Vec<Command> {
+        vec![Command::End(Outcome::Succeeded)]
+    }
+
+    #[tokio::test]
+    async fn agents_are_told_of_the_end_when_it_is_durable() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal");
+        let (journal, _notices) = Journal::create(&path, "run").expect("created");
+        let mut recording = Recording::new(Some(journal));
+        assert_eq!(
+            recording.admit(vec![Command::Exit], record),
+            [Command::Exit]
+        );
+        assert!(recording.admit(end(), record).is_empty());
+        assert!(
+            recording.admit(vec![Command::Exit], record).is_empty(),
+            "in order"
+        );
+        let mut commands = end();
+        commands.push(Command::Exit);
+        assert_eq!(recording.recorded().await, commands);
+        assert!(!recording.holds());
+        // What a killed driver leaves.
+        drop(recording);
+        let entries = loop {
+            match Journal::open(&path, "run") {
+                Ok((_, entries, _)) => break entries,
+                Err(crate::journal::Error::Locked { .. }) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(Final::read(&entries), Some(record(&Outcome::Succeeded)));
+    }
+
+    #[tokio::test]
+    async fn a_job_without_a_journal_waits_for_nothing() {
+        let mut recording = Recording::new(None);
+        assert_eq!(recording.admit(end(), record), end());
+        assert!(!recording.holds());
+    }
+
+    #[tokio::test]
+    async fn a_journal_that_is_gone_does_not_hold_up_the_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal");
+        let (journal, _notices) = Journal::create(&path, "run").expect("created");
+        std::fs::remove_file(&path).expect("it is there");
+        let mut recording = Recording::new(Some(journal));
+        assert!(recording.admit(end(), record).is_empty());
+        assert_eq!(recording.recorded().await, end());
+    }
+}

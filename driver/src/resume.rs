@@ -1,0 +1,132 @@
+//! `elasticrun resume RUN_ID`: reads the journal of a run whose driver has ended.
+
+use std::{
+    env, io,
+    path::{self, PathBuf},
+};
+
+use elasticrun_protocol::DriverEpoch;
+
+use crate::{
+    begin::{Begin, Resume},
+    config::{self, Settings},
+    journal::{self, Configuration, Epoch, Final, Journal},
+};
+
+/// The command `resume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumeRequest {
+    /// The id of the run.
+    pub run: String,
+    /// The journal. `None`: in the state directory of the user.
+    pub journal: Option<PathBuf>,
+}
+
+/// A run that was found.
+#[derive(Debug)]
+pub enum Found {
+    /// It has an outcome.
+    Ended(Final),
+    /// A driver can continue it.
+    Unfinished(Begin),
+}
+
+/// Why no driver can continue a run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// The environment does not say where the journal is.
+    #[error(
+        "run {run}: name its journal by --journal PATH; neither XDG_STATE_HOME nor HOME is set"
+    )]
+    NoPlace {
+        /// The run.
+        run: String,
+    },
+    /// An entry that each journal has is missing, or cannot be read.
+    #[error("the journal of run {run} has no {what} that this release can read")]
+    Missing {
+        /// The run.
+        run: String,
+        /// The entry.
+        what: &'static str,
+    },
+    /// The settings of the run are not usable any more, such as a host file that is gone.
+    #[error("the settings of run {run} cannot be used: {why}")]
+    Settings {
+        /// The run.
+        run: String,
+        /// The setting.
+        why: config::Error,
+    },
+    /// The working directory of the run is not usable.
+    #[error("the working directory {directory} of run {run} cannot be used: {why}")]
+    Directory {
+        /// The run.
+        run: String,
+        /// The directory.
+        directory: String,
+        /// The message of the system.
+        why: io::Error,
+    },
+}
+
+/// Opens the journal of a run. For a run without an outcome, the working directory of this process becomes that of the run.
+///
+/// # Errors
+/// No driver can continue the run. The journal stays as it is.
+pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
+    let run = request.run.clone();
+    let path = match &request.journal {
+        Some(path) => path::absolute(path).unwrap_or_else(|_| path.clone()),
+        None => journal::in_state_directory(&run).ok_or(Error::NoPlace { run: run.clone() })?,
+    };
+    let (journal, saved, notices) = Journal::open(&path, &run)?;
+    if let Some(outcome) = Final::read(&saved) {
+        return Ok(Found::Ended(outcome));
+    }
+    let missing = |what| Error::Missing {
+        run: run.clone(),
+        what,
+    };
+    let config = Configuration::read(&saved).ok_or(missing("configuration"))?;
+    let secret = config.secret().ok_or(missing("secret"))?;
+    let DriverEpoch(epoch) = Epoch::read(&saved).ok_or(missing("epoch"))?.epoch;
+    if let Some(directory) = &config.directory {
+        env::set_current_dir(directory).map_err(|why| Error::Directory {
+            run: run.clone(),
+            directory: directory.clone(),
+            why,
+        })?;
+    }
+    let settings = (config.settings.read())
+        .and_then(|read| Settings::resolve(&read, config.command.clone()))
+        .map_err(|why| Error::Settings {
+            run: run.clone(),
+            why,
+        })?;
+    Ok(Found::Unfinished(Begin::Resume(Box::new(Resume {
+        run_id: run,
+        saved,
+        config,
+        settings,
+        secret,
+        epoch: DriverEpoch(epoch),
+        journal,
+        notices,
+    }))))
+}
+
+/// The lines about a run that has ended. The last one is its outcome.
+#[must_use]
+pub fn describe(run: &str, outcome: &Final) -> Vec<String> {
+    let agents = match outcome.finished {
+        true => "",
+        false => "; its driver was killed before all agents had ended, and they end by themselves",
+    };
+    let mut lines = vec![format!("run {run} has ended{agents}")];
+    lines.extend(outcome.lines.iter().cloned());
+    lines
+}
