@@ -26,6 +26,7 @@ TARGETS = {
     "footers": ("data", "footers of Parquet files"),
     "frames": (None, "messages of driver, agents and workers"),
     "host_lists": (None, "--hosts, host files, Slurm's lists, snapshots"),
+    "journal_values": ("driver", "values of the journal of a driver"),
     "pages": ("data", "pages of Parquet columns"),
     "plugin_answers": (None, "answers of plugins, output of scripts, --discovery"),
     "thrift": ("data", "structures of Thrift in Parquet files"),
