@@ -307,6 +307,11 @@ impl Machine {
         self.kept.extend(kept);
     }
 
+    /// The epoch of the driver that the agent obeys.
+    pub fn epoch(&self) -> DriverEpoch {
+        self.epoch
+    }
+
     /// Whether the driver counts as lost: no answer for a heartbeat timeout, or the connection has ended.
     pub fn misses_driver(&self) -> bool {
         self.orphan_since.is_some()

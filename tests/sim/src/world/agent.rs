@@ -10,7 +10,6 @@ use elasticrun_protocol::{
 
 use super::{
     Ev, World,
-    driver::EPOCH,
     joining::Tell,
     link::{Down, Up},
 };
@@ -47,7 +46,7 @@ impl World {
             && !self.has_machine(host)
         {
             let port = self.fresh_port(host);
-            let mut machine = Machine::new(self.now, EPOCH, (**setup).clone(), port);
+            let mut machine = Machine::new(self.now, message.epoch, (**setup).clone(), port);
             machine.keep(self.hosts[host].memories.of.keys().copied());
             if let Some(agent) = &mut self.hosts[host].agent {
                 machine.registered(agent.registered);
@@ -285,8 +284,8 @@ impl World {
         };
         agent.reports += 1;
         let (number, link) = (agent.reports, agent.link);
-        if self.links[link].agent_open {
-            let epoch = EPOCH;
+        let epoch = agent.machine.as_ref().map(Machine::epoch);
+        if let Some(epoch) = epoch.filter(|_| self.links[link].agent_open) {
             self.push_up(
                 link,
                 Up::AgentReport(FromAgent {

@@ -21,8 +21,8 @@ fn state_of(job: &Job) -> String {
     text
 }
 
-/// The only driver of a run.
-pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
+/// The epoch of the first driver of a run.
+const FIRST_EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// A job that needs more ticks than this at one moment loops.
 const MOST_TICKS: u32 = 20;
@@ -30,6 +30,7 @@ const MOST_TICKS: u32 = 20;
 /// The driver's shell and its job.
 #[derive(Debug)]
 pub(crate) struct Driver {
+    pub(crate) epoch: DriverEpoch,
     pub(crate) job: Job,
     /// The current connection of each host.
     pub(super) current: Vec<Option<usize>>,
@@ -61,8 +62,10 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(super) fn new(plan: &Scenario, seed: u64, gathers: Duration) -> Self {
+        let epoch = FIRST_EPOCH;
         Self {
-            job: Job::new(plan.settings.clone(), "run", EPOCH, seed),
+            epoch,
+            job: Job::new(plan.settings.clone(), "run", epoch, seed),
             current: vec![None; plan.hosts.len()],
             instances: 0,
             arrived: None,
@@ -322,7 +325,7 @@ impl World {
             self.push_down(
                 link,
                 Down::AgentCommand(ToAgent {
-                    epoch: EPOCH,
+                    epoch: self.driver.epoch,
                     command,
                 }),
             );
@@ -352,7 +355,7 @@ impl World {
 
     fn refuse(&mut self, instance: u64) {
         if let Some(link) = self.arrived(instance) {
-            let (epoch, command) = (EPOCH, AgentCommand::Kill);
+            let (epoch, command) = (self.driver.epoch, AgentCommand::Kill);
             self.push_down(link, Down::AgentCommand(ToAgent { epoch, command }));
             self.close_driver_end(link);
         }
