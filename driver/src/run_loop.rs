@@ -172,9 +172,11 @@ impl Driver {
             control::Input::Connected {
                 agent,
                 software,
+                version,
                 writer,
             } => {
                 let host = agent.host.clone();
+                tracing::debug!(%host, software, version, "an agent has connected");
                 if software != env!("CARGO_PKG_VERSION") {
                     let software = one_line(&software);
                     let this = env!("CARGO_PKG_VERSION");

@@ -81,13 +81,16 @@ pub(super) async fn run(
         handshake::accept(&mut stream, &mut frames, &port.secret),
     )
     .await;
-    let purpose = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
-        Ok(purpose) => purpose,
+    let opened = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
+        Ok(opened) => opened,
         Err(error) => return port.refusals.log(from, &error),
     };
     drop(permit);
-    let served = match purpose {
-        Purpose::Control => control(stream, frames, from, instance, &port).await,
+    let served = match opened.purpose {
+        Purpose::Control => {
+            let version = opened.version;
+            control(stream, frames, from, (instance, version), &port).await
+        }
         Purpose::Output => output(stream, frames, instance, &port).await,
         Purpose::Store => store(stream, frames, &port).await,
         Purpose::Memory => Ok(()),
@@ -101,7 +104,7 @@ async fn control(
     mut stream: TcpStream,
     mut frames: FrameBuffer,
     from: SocketAddr,
-    instance: u64,
+    (instance, version): (u64, u16),
     port: &Port,
 ) -> Result<(), handshake::Error> {
     let register: Register = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
@@ -116,6 +119,7 @@ async fn control(
     port.tasks.spawn(written.instrument(span));
     let connected = Input::Connected {
         software: register.software.clone(),
+        version,
         agent: connected(register, from.ip(), instance, &port.run_id),
         writer: Writer {
             frames: sender,

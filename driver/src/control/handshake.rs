@@ -1,7 +1,7 @@
 //! The listener's side of the handshake.
 
 use elasticrun_protocol::{
-    auth::{self, Hello, Listener, Proof, Purpose, Secret, Verdict},
+    auth::{self, Hello, Listener, Opened, Proof, Purpose, Secret, Verdict},
     frame::{self, FrameBuffer},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,12 +33,12 @@ pub(super) enum Error {
     Random(#[from] getrandom::Error),
 }
 
-/// Authenticates both sides. Returns the purpose of the connection.
+/// Authenticates both sides. Returns the purpose of the connection, and the version to speak.
 pub(super) async fn accept(
     stream: &mut TcpStream,
     frames: &mut FrameBuffer,
     secret: &Secret,
-) -> Result<Purpose, Error> {
+) -> Result<Opened, Error> {
     let hello: Hello = match read(stream, frames).await {
         Err(Error::Frame(error)) => {
             tracing::debug!(%error, "not a frame of ours");
@@ -54,10 +54,10 @@ pub(super) async fn accept(
     write(stream, &listener.challenge()).await?;
     let proof: Proof = read(stream, frames).await?;
     match listener.verify(&proof) {
-        Ok(purpose) => {
+        Ok(opened) => {
             write(stream, &Verdict::Welcome).await?;
             frames.trust();
-            Ok(purpose)
+            Ok(opened)
         }
         Err(error) => refuse(stream, error).await,
     }

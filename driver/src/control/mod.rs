@@ -45,8 +45,10 @@ pub enum Input {
     Connected {
         /// Its registration.
         agent: AgentConnected,
-        /// The version that it runs.
+        /// The release that it runs.
         software: String,
+        /// The protocol version of its connection.
+        version: u16,
         /// Takes its commands.
         writer: Writer,
     },

@@ -32,6 +32,8 @@ const WARN_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Reached {
     stream: TcpStream,
     frames: FrameBuffer,
+    /// The protocol version that both sides speak.
+    version: u16,
     candidate: String,
     /// The driver's address, for further connections.
     pub(crate) driver: SocketAddr,
@@ -45,6 +47,8 @@ pub(crate) struct Joined {
     pub(crate) stream: TcpStream,
     pub(crate) frames: FrameBuffer,
     pub(crate) epoch: DriverEpoch,
+    /// The protocol version that both sides speak.
+    pub(crate) version: u16,
     pub(crate) setup: Setup,
     /// Started when the registration was sent.
     pub(crate) clock: Clock,
@@ -102,13 +106,14 @@ async fn reach_one(candidate: &str, options: &AgentOptions) -> Result<Reached, P
     let mut last = PeerError::TimedOut;
     for address in addresses {
         match dial(address, options, Purpose::Control).await {
-            Ok((stream, frames)) => {
+            Ok((stream, frames, version)) => {
                 return Ok(Reached {
                     driver: address,
                     local: stream.local_addr()?.ip().to_canonical(),
                     candidate: candidate.to_owned(),
                     stream,
                     frames,
+                    version,
                 });
             }
             Err(error) => last = error,
@@ -117,17 +122,17 @@ async fn reach_one(candidate: &str, options: &AgentOptions) -> Result<Reached, P
     Err(last)
 }
 
-/// Opens an authenticated connection to the driver.
+/// Opens an authenticated connection to the driver. Also gives the protocol version that both sides speak.
 pub(crate) async fn dial(
     address: SocketAddr,
     options: &AgentOptions,
     purpose: Purpose,
-) -> Result<(TcpStream, FrameBuffer), PeerError> {
+) -> Result<(TcpStream, FrameBuffer, u16), PeerError> {
     let mut stream = timeout(ADDRESS_TIMEOUT, TcpStream::connect(address))
         .await
         .map_err(|_| PeerError::TimedOut)??;
-    let frames = wire::dial(&mut stream, &options.secret, purpose).await?;
-    Ok((stream, frames))
+    let (frames, opened) = wire::dial(&mut stream, &options.secret, purpose).await?;
+    Ok((stream, frames, opened.version))
 }
 
 impl Reached {
@@ -176,6 +181,7 @@ impl Reached {
                 stream: self.stream,
                 frames: self.frames,
                 epoch: first.epoch,
+                version: self.version,
                 setup: *setup,
                 clock,
             }),

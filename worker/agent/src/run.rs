@@ -228,6 +228,10 @@ async fn serve(
         done: false,
     };
     tracing::info!(%driver, "joined");
+    tracing::debug!(
+        version = joined.version,
+        "protocol version of the connection"
+    );
     agent.run().await;
     let ended = match agent.end {
         _ if agent.was_abandoned => Ended::Abandoned,

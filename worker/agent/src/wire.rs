@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    auth::{self, Challenge, Dialler, Hello, Listener, Proof, Purpose, Secret, Verdict},
+    auth::{self, Challenge, Dialler, Hello, Listener, Opened, Proof, Purpose, Secret, Verdict},
     frame::{self, FrameBuffer},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,19 +18,20 @@ use crate::error::PeerError;
 /// The time limit of a whole handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Authenticates both sides, as the side that dialled. The buffer holds bytes that came after the handshake.
+/// Authenticates both sides, as the side that dialled. The buffer holds bytes that came after the handshake. Also gives what
+/// the handshake has agreed on.
 pub(crate) async fn dial(
     stream: &mut TcpStream,
     secret: &Secret,
     purpose: Purpose,
-) -> Result<FrameBuffer, PeerError> {
+) -> Result<(FrameBuffer, Opened), PeerError> {
     stream.set_nodelay(true)?;
     let handshake = async {
         let mut frames = FrameBuffer::unproven();
         let dialler = Dialler::new(secret.clone(), purpose, auth::nonce()?);
         write(stream, dialler.hello()).await?;
         let body = body(stream, &mut frames).await?;
-        let proof = match frame::decode::<Challenge>(&body) {
+        let (proof, opened) = match frame::decode::<Challenge>(&body) {
             Ok(challenge) => dialler.answer(&challenge)?,
             Err(_) => {
                 return match frame::decode::<Verdict>(&body) {
@@ -43,7 +44,7 @@ pub(crate) async fn dial(
         match frame::decode::<Verdict>(&self::body(stream, &mut frames).await?)? {
             Verdict::Welcome => {
                 frames.trust();
-                Ok(frames)
+                Ok((frames, opened))
             }
             Verdict::Refused { why } => Err(auth::Error::Refused(why).into()),
         }

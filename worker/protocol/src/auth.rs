@@ -152,6 +152,15 @@ pub enum Purpose {
     Store,
 }
 
+/// What a handshake has agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The purpose of the connection.
+    pub purpose: Purpose,
+    /// The protocol version that both sides speak from now on.
+    pub version: u16,
+}
+
 /// The first frame of the dialler.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
@@ -258,11 +267,12 @@ impl Dialler {
         &self.hello
     }
 
-    /// Checks the listener's proof and gives the second frame.
+    /// Checks the listener's proof. Gives the second frame, and what the handshake agrees on if the listener welcomes
+    /// that frame.
     ///
     /// # Errors
     /// [`Error::Version`] or [`Error::WrongSecret`].
-    pub fn answer(&self, challenge: &Challenge) -> Result<Proof, Error> {
+    pub fn answer(&self, challenge: &Challenge) -> Result<(Proof, Opened), Error> {
         if !(MIN_VERSION..=MAX_VERSION).contains(&challenge.chosen) {
             let software = challenge.software.clone();
             return Err(Error::Version {
@@ -273,9 +283,14 @@ impl Dialler {
         }
         let (hello, nonce) = (&self.hello, &challenge.nonce);
         check(&self.secret, LISTENER, hello, nonce, &challenge.proof)?;
-        Ok(Proof {
+        let proof = Proof {
             proof: prove(&self.secret, DIALLER, hello, nonce),
-        })
+        };
+        let opened = Opened {
+            purpose: hello.purpose,
+            version: challenge.chosen,
+        };
+        Ok((proof, opened))
     }
 }
 
@@ -321,18 +336,23 @@ impl Listener {
     /// The answer to the dialler's first frame.
     pub fn challenge(&self) -> Challenge {
         Challenge {
-            chosen: self.hello.max.min(MAX_VERSION),
+            chosen: self.chosen(),
             software: env!("CARGO_PKG_VERSION").into(),
             nonce: self.nonce,
             proof: prove(&self.secret, LISTENER, &self.hello, &self.nonce),
         }
     }
 
-    /// Checks the dialler's proof and gives the purpose of the connection.
+    /// The newest version that both sides speak.
+    fn chosen(&self) -> u16 {
+        self.hello.max.min(MAX_VERSION)
+    }
+
+    /// Checks the dialler's proof and gives what the handshake has agreed on.
     ///
     /// # Errors
     /// [`Error::WrongSecret`].
-    pub fn verify(&self, proof: &Proof) -> Result<Purpose, Error> {
+    pub fn verify(&self, proof: &Proof) -> Result<Opened, Error> {
         check(
             &self.secret,
             DIALLER,
@@ -340,7 +360,10 @@ impl Listener {
             &self.nonce,
             &proof.proof,
         )?;
-        Ok(self.hello.purpose)
+        Ok(Opened {
+            purpose: self.hello.purpose,
+            version: self.chosen(),
+        })
     }
 }
 
@@ -391,7 +414,8 @@ fn check(
 mod tests {
     use super::*;
 
-    fn handshake(dialler: &str, listener: &str) -> Result<Purpose, Error> {
+    /// What both sides have agreed on, dialler first.
+    fn handshake(dialler: &str, listener: &str) -> Result<[Opened; 2], Error> {
         let dialler = Dialler::new(
             Secret::from_token(dialler),
             Purpose::Control,
@@ -404,12 +428,36 @@ mod tests {
             dialler.hello().clone(),
             nonce().unwrap(),
         )?;
-        listener.verify(&dialler.answer(&listener.challenge())?)
+        let (proof, opened) = dialler.answer(&listener.challenge())?;
+        Ok([opened, listener.verify(&proof)?])
     }
 
     #[test]
     fn who_knows_the_secret_gets_in() {
-        assert_eq!(handshake("a", "a"), Ok(Purpose::Control));
+        let opened = Opened {
+            purpose: Purpose::Control,
+            version: MAX_VERSION,
+        };
+        assert_eq!(handshake("a", "a"), Ok([opened; 2]));
+    }
+
+    #[test]
+    fn both_sides_speak_the_newest_version_that_both_know() {
+        let secret = Secret::from_token("a");
+        let dialler = Dialler::new(secret.clone(), Purpose::Output, nonce().unwrap());
+        let newer = Hello {
+            max: MAX_VERSION + 1,
+            ..dialler.hello().clone()
+        };
+        let newer = Dialler {
+            secret: secret.clone(),
+            hello: newer,
+        };
+        let hello = newer.hello().clone();
+        let listener = Listener::new(secret, &[Purpose::Output], hello, nonce().unwrap()).unwrap();
+        let (proof, opened) = newer.answer(&listener.challenge()).unwrap();
+        assert_eq!(opened.version, MAX_VERSION);
+        assert_eq!(listener.verify(&proof), Ok(opened));
     }
 
     #[test]

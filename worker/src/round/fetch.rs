@@ -177,7 +177,8 @@ impl Source {
         let Ok(challenge) = frame::decode::<Challenge>(&body) else {
             return Err(refusal(frame::decode(&body).map_err(io::Error::other)?));
         };
-        source.send(&dialler.answer(&challenge).map_err(io::Error::other)?)?;
+        let (proof, _) = dialler.answer(&challenge).map_err(io::Error::other)?;
+        source.send(&proof)?;
         match source.receive()? {
             Verdict::Welcome => {
                 source.frames.trust();

@@ -63,7 +63,8 @@ impl Agent {
         let dialler = Dialler::new(secret, Purpose::Control, random);
         agent.stream.write_all(&to_frame(dialler.hello())?).await?;
         let challenge: Challenge = agent.read().await?;
-        let answer = to_frame(&dialler.answer(&challenge)?)?;
+        let (proof, _) = dialler.answer(&challenge)?;
+        let answer = to_frame(&proof)?;
         agent.stream.write_all(&answer).await?;
         let verdict: Verdict = agent.read().await?;
         ensure!(verdict == Verdict::Welcome, "{verdict:?}");

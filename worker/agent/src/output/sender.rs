@@ -46,7 +46,7 @@ async fn connect(
     driver: SocketAddr,
     host: &HostId,
 ) -> Result<TcpStream, PeerError> {
-    let (mut stream, _) = connect::dial(driver, options, Purpose::Output).await?;
+    let (mut stream, ..) = connect::dial(driver, options, Purpose::Output).await?;
     wire::write(&mut stream, &OutputOf { host: host.clone() }).await?;
     Ok(stream)
 }

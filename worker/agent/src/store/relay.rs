@@ -175,7 +175,7 @@ impl Relay {
     }
 
     async fn dial(&self) -> Result<Duplex<TcpStream>, PeerError> {
-        let (stream, frames) = connect::dial(self.driver, &self.options, Purpose::Store).await?;
+        let (stream, frames, _) = connect::dial(self.driver, &self.options, Purpose::Store).await?;
         let mut conn = Duplex::new(stream, frames);
         conn.queue(&self.hello)?;
         Ok(conn)

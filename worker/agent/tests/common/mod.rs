@@ -91,7 +91,7 @@ impl Peer {
         let Some(proof) = peer.read().await else {
             return Err(auth::Error::Stranger);
         };
-        let purpose = handshake.verify(&proof)?;
+        let purpose = handshake.verify(&proof)?.purpose;
         peer.write(&Verdict::Welcome).await;
         Ok((purpose, peer))
     }
@@ -113,7 +113,8 @@ impl Peer {
             return Err(auth::Error::Refused(why));
         }
         let challenge = serde_json::from_value(body).unwrap();
-        peer.write(&dialler.answer(&challenge)?).await;
+        let (proof, _) = dialler.answer(&challenge)?;
+        peer.write(&proof).await;
         let verdict: Verdict = peer.read().await.unwrap();
         assert_eq!(verdict, Verdict::Welcome);
         Ok(peer)
