@@ -1,0 +1,155 @@
+//! One run of an agent, from its first connection to its end.
+
+use std::time::Duration;
+
+use elasticrun_core::{
+    Time,
+    agent::{End, Machine},
+};
+use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
+use elasticrun_termination_notice::{Notices, Sources};
+use tokio::{signal::unix::Signal, sync::mpsc};
+
+use crate::{
+    AgentOptions, Ended, Error,
+    agent::{Agent, LivenessEvents},
+    deferred_free::DeferredFree,
+    join::{JoinedRun, coordinator_port, join},
+    link::DriverLink,
+    local,
+    memory::{KeptCommits, Memories},
+    orphans::{self, MarkedProcesses},
+    output::Output,
+    ports::Ports,
+    probe::Prober,
+    process::Starter,
+    reaper_process::ReaperProcess,
+    spans::Spans,
+    store::Store,
+};
+
+/// How long killed descendants may take to end, at the agent's end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages of tasks and threads that may wait for the loop.
+const INBOX_CAPACITY: usize = 256;
+
+/// One run, from its first connection to its end.
+pub(crate) async fn serve(
+    options: &AgentOptions,
+    host: &HostId,
+    spans: Spans,
+    run_id: &mut Option<String>,
+    mut terminate: Signal,
+    kept: &mut KeptCommits,
+) -> Result<Ended, Error> {
+    let mut ports = Ports::new();
+    let joined = tokio::select! {
+        joined = join(options, host, run_id, kept, &mut ports) => joined?,
+        _ = terminate.recv() => return Ok(Ended::Stopped),
+        () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
+    };
+    let JoinedRun {
+        joined,
+        dir,
+        driver,
+        listen,
+        interface,
+        mut tasks,
+    } = joined;
+    if options.run_id.is_none() {
+        spans.set_run(&joined.setup.run_id);
+    }
+    if !dir.is_fresh() {
+        // An agent of this run and host was killed together with its reaper process.
+        let left = MarkedProcesses::new(&dir.socket()).kill_all();
+        if left > 0 {
+            tracing::warn!(left, "ended processes of an agent that is gone");
+        }
+    }
+    let reaper = ReaperProcess::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
+    let (inbox_sender, inbox) = mpsc::channel(INBOX_CAPACITY);
+    let call_key = options.secret.call_key(&joined.setup.run_id);
+    let call_key = Bytes32(*call_key.expose());
+    local::open(&dir.socket(), call_key, inbox_sender.clone(), &mut tasks)?;
+    let clock = joined.clock;
+    let deferred_free = DeferredFree::start()?;
+    let store_of = StoreOf {
+        host: host.clone(),
+        instance: joined.setup.instance,
+    };
+    let setup = joined.setup;
+    let notices = Notices::listen(Sources {
+        file: setup.notice_file.clone().map(Into::into),
+        signal_notice: options.signal_notice.or(setup.signal_notice),
+    });
+    let mut machine = Machine::new(
+        clock.now(),
+        joined.epoch,
+        setup.clone(),
+        coordinator_port(&mut ports),
+    );
+    machine.registered(Time::ZERO);
+    machine.keep(kept.processes());
+    let mut agent = Agent {
+        machine,
+        host: host.clone(),
+        setup,
+        secret: options.secret.clone(),
+        listen,
+        interface,
+        ports,
+        dir,
+        span: spans.host(),
+        spans,
+        link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
+        memories: Memories::new(std::mem::take(kept), deferred_free.clone(), clock),
+        deferred_free,
+        processes: Default::default(),
+        region: None,
+        starter: Starter::new(inbox_sender.clone())?,
+        prober: Prober::new(inbox_sender.clone()),
+        output: Output::start(options.clone(), driver, host.clone(), inbox_sender)?,
+        store: Store::start(options.clone(), driver, store_of)?,
+        liveness: LivenessEvents::new(),
+        inbox,
+        notices,
+        terminate,
+        pending_events: Default::default(),
+        clock,
+        last_sweep: tokio::time::Instant::now(),
+        end: None,
+        was_abandoned: false,
+        abandoned: Box::pin(options.abandoned.clone().cancelled_owned()),
+        done: false,
+    };
+    tracing::info!(%driver, "joined");
+    tracing::debug!(
+        version = joined.version,
+        "protocol version of the connection"
+    );
+    agent.run().await;
+    let ended = match agent.end {
+        _ if agent.was_abandoned => Ended::Abandoned,
+        Some(End::ShutDown) => Ended::ShutDown,
+        Some(End::Stopped) => Ended::Stopped,
+        Some(End::Orphaned) | None => Ended::Orphaned,
+    };
+    let left = orphans::kill_descendants(Some(reaper.pid()), KILL_TIMEOUT);
+    if left > 0 {
+        tracing::error!(
+            left,
+            "processes that the kernel does not let go stay behind"
+        );
+    }
+    if agent.end == Some(End::ShutDown) {
+        agent.notices.host_left().await;
+    }
+    agent.output.finish().await;
+    tasks.shutdown().await;
+    reaper.dismiss();
+    drop(agent.dir);
+    drop(agent.link);
+    *kept = agent.memories.into_kept();
+    Ok(ended)
+}
