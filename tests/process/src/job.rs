@@ -4,12 +4,14 @@ use std::{
     env,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use crate::{DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
+use crate::{
+    DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, driver_command::DriverCommand,
+    hosts::write_script,
+};
 
 /// Subdirectory of programs that the driver finds before those of the system.
 const PROGRAMS: &str = "programs";
@@ -172,39 +174,37 @@ impl Job {
             panic!("a plan with rows needs the feature `worker`, which writes the data set");
         }
         let create = |name: &str| File::create(path(name)).expect("an output file can be made");
-        // A shell that runs the tests in its background ignores these signals, and the driver would too.
-        let mut words = ["env", "--default-signal=HUP,INT,QUIT"]
-            .map(str::to_owned)
-            .to_vec();
-        words.extend(self.before.iter().cloned());
         let program = self.program.unwrap_or_else(binaries::elasticrun);
-        words.push(program.display().to_string());
-        words.extend(self.flags.iter().cloned());
-        match &self.command {
-            Some(command) => words.extend(command.iter().cloned()),
-            None => words.push(binaries::worker().display().to_string()),
-        }
         let (name, value) = self.tag.variable();
         let mut search = path(PROGRAMS).into_os_string();
         search.push(":");
         search.push(env::var_os("PATH").unwrap_or_default());
-        let child = Command::new(&words[0])
-            .args(&words[1..])
+        let environment = [
             // Workers on hosts that are not local get both variables, too.
-            .env("ELASTICRUN_ENV", format!("{name};{DIRECTORY}"))
-            .env(name, value)
-            .env(DIRECTORY, self.directory.path())
-            .env("PATH", search)
-            .env("XDG_STATE_HOME", path(STATE))
-            .stdin(Stdio::null())
-            .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
-            .stderr(self.stderr.unwrap_or_else(|| create("stderr")))
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+            ("ELASTICRUN_ENV", format!("{name};{DIRECTORY}").into()),
+            (name, value.into()),
+            (DIRECTORY, self.directory.path().into()),
+            ("PATH", search),
+            ("XDG_STATE_HOME", path(STATE).into()),
+        ];
+        let environment = environment.map(|(name, value)| (name.into(), value));
+        let driver = DriverCommand::new(
+            &self.before,
+            program.display().to_string(),
+            environment.into(),
+        );
+        let mut arguments = self.flags.clone();
+        match &self.command {
+            Some(command) => arguments.extend(command.iter().cloned()),
+            None => arguments.push(binaries::worker().display().to_string()),
+        }
+        let stdout = self.stdout.unwrap_or_else(|| create("stdout"));
+        let stderr = self.stderr.unwrap_or_else(|| create("stderr"));
+        let child = driver.spawn(&arguments, stdout, stderr);
         let log = Log::open(&path("events"));
         Running::new(
             child,
-            words.join(" "),
+            (driver, arguments),
             self.directory,
             self.tag,
             log,

@@ -22,6 +22,7 @@ pub mod binaries;
 mod conformance;
 #[cfg(feature = "worker")]
 mod dataset;
+mod driver_command;
 mod event;
 mod hosts;
 mod job;

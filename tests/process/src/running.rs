@@ -1,7 +1,7 @@
 //! A running job, and the results of an ended one.
 
 use std::{
-    fs,
+    fs::{self, File},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, ExitStatus},
@@ -12,7 +12,7 @@ use std::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::{Event, HostsFile, Kind, Log, Tag, send_signal};
+use crate::{Event, HostsFile, Kind, Log, Tag, driver_command::DriverCommand, send_signal};
 
 /// How long a wait of a test may take. This is many times what a busy machine needs, and less than the default
 /// timeouts of a job: those for workers that do not start, come back or reach a boundary are a minute or more.
@@ -30,7 +30,11 @@ const POLL: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    driver: DriverCommand,
+    /// The words of the driver that runs.
     command: String,
+    /// The number of drivers that were started.
+    drivers: u32,
     /// Moves to [`Ended`] when the run ends.
     directory: Option<TempDir>,
     tag: Tag,
@@ -42,7 +46,7 @@ pub struct Running {
 impl Running {
     pub(crate) fn new(
         child: Child,
-        command: String,
+        (driver, arguments): (DriverCommand, Vec<String>),
         directory: TempDir,
         tag: Tag,
         log: Log,
@@ -50,7 +54,9 @@ impl Running {
     ) -> Self {
         Self {
             child,
-            command,
+            command: driver.words(&arguments).join(" "),
+            driver,
+            drivers: 1,
             directory: Some(directory),
             tag,
             log,
@@ -103,9 +109,17 @@ impl Running {
         self.log.events()
     }
 
-    /// Standard error of the driver so far.
+    /// Standard error so far of the driver that was started last.
     pub fn said(&self) -> String {
-        read(&self.path("stderr"))
+        read(&self.output("stderr"))
+    }
+
+    /// The path of an output of the driver that was started last.
+    fn output(&self, stream: &str) -> PathBuf {
+        match self.drivers {
+            1 => self.path(stream),
+            number => self.path(&format!("{stream}-{number}")),
+        }
     }
 
     /// Waits until `condition` gives a value.
@@ -168,7 +182,7 @@ impl Running {
     /// # Panics
     /// As [`Running::wait_for`].
     pub fn wait_said(&mut self, text: &str) {
-        let path = self.path("stderr");
+        let path = self.output("stderr");
         self.wait_for(&format!("the driver says {text:?}"), |_| {
             read(&path).contains(text).then_some(())
         });
@@ -197,6 +211,33 @@ impl Running {
             thread::sleep(POLL);
         }
         self.ended()
+    }
+
+    /// Kills the driver and waits for its end. All other processes stay.
+    ///
+    /// # Panics
+    /// When the driver cannot be waited for.
+    pub fn kill_only_driver(&mut self) {
+        send_signal(self.driver(), Signal::SIGKILL);
+        self.status = Some(self.child.wait().expect("the driver is our child"));
+    }
+
+    /// Starts the next driver of the run with these arguments (split at white space). It has the environment and the
+    /// directory of the first one, and its own output files.
+    ///
+    /// # Panics
+    /// When the last driver still runs, or the next one cannot be started.
+    #[must_use]
+    pub fn resume(mut self, arguments: &str) -> Self {
+        assert!(self.has_ended(), "the last driver still runs");
+        let arguments: Vec<_> = arguments.split_whitespace().map(str::to_owned).collect();
+        self.drivers += 1;
+        let create = |path: PathBuf| File::create(path).expect("an output file can be made");
+        let (stdout, stderr) = (self.output("stdout"), self.output("stderr"));
+        self.command = self.driver.words(&arguments).join(" ");
+        self.child = (self.driver).spawn(&arguments, create(stdout), create(stderr));
+        self.status = None;
+        self
     }
 
     /// Kills the driver and waits until no process of the run is left. Gives how long that took.
@@ -234,8 +275,8 @@ impl Running {
             code: status
                 .code()
                 .unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),
-            stdout: read(&self.path("stdout")),
-            stderr: read(&self.path("stderr")),
+            stdout: read(&self.output("stdout")),
+            stderr: read(&self.output("stderr")),
             events: self.log.events().to_vec(),
             directory: self.directory.take(),
         }
@@ -252,7 +293,7 @@ impl Running {
         let status = self
             .status
             .map_or("still runs".to_owned(), |status| status.to_string());
-        let (stdout, stderr) = (read(&self.path("stdout")), read(&self.path("stderr")));
+        let (stdout, stderr) = (read(&self.output("stdout")), self.said());
         let left = self.tag.processes();
         let events = self.log.events();
         let tail: Vec<_> = events[events.len().saturating_sub(12)..]

@@ -205,6 +205,20 @@ fn nothing_is_left_when_the_driver_is_killed() {
 }
 
 #[test]
+fn workers_outlive_their_driver_and_the_next_program_runs_in_its_place() {
+    let flags = "-np 2 --min-np 2 -H localhost:2 --orphan-timeout 2s";
+    let mut job = Job::new(flags).start();
+    let before = job.wait_training(2, 3);
+    job.kill_only_driver();
+    let left = job.tag().processes();
+    let lives = |event: &Event| left.iter().any(|(pid, _)| *pid == event.pid);
+    assert!(before.iter().all(lives), "{left:?}");
+    let ended = job.resume("--version").end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+    assert!(ended.stdout.starts_with("elasticrun "), "{}", ended.stdout);
+}
+
+#[test]
 fn a_process_that_hangs_at_each_start_ends_the_job() {
     let flags = "-np 2 --min-np 2 -H localhost:1,127.0.0.1:1 --start-timeout 300ms --elastic-timeout 2s \
                  --blacklist-cooldown-range 10ms 20ms --max-host-failures 0";
