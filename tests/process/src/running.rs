@@ -260,15 +260,6 @@ impl Running {
         began.elapsed()
     }
 
-    /// Kills only the driver. Agents and workers live on, for the orphan timeout at most.
-    ///
-    /// # Panics
-    /// When the driver is not a child of this process.
-    pub fn kill_only_driver(&mut self) {
-        send_signal(self.driver(), Signal::SIGKILL);
-        self.status = Some(self.child.wait().expect("the driver is our child"));
-    }
-
     fn ended(mut self) -> Ended {
         let status = self.status.expect("it has ended");
         Ended {
