@@ -31,7 +31,7 @@ CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config d
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
-PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
+PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests)
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
@@ -50,9 +50,9 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Programs that tests need, each with the Debian package that contains it.
-PROGRAMS := /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge openssl=openssl python3=python3
+PROGRAMS := /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge etcd=etcd-server openssl=openssl python3=python3
 
-setup: ## Installs what the tests need: by apt as root sshd, ip, Slurm, openssl and Python's venv; cargo-nextest
+setup: ## Installs what the tests need: by apt as root sshd, ip, Slurm, etcd, openssl and Python's venv; cargo-nextest
 	@missing=(); \
 	for each in $(PROGRAMS); do PATH="$$PATH:/usr/sbin" command -v "$${each%=*}" >/dev/null || missing+=("$${each#*=}"); done; \
 	$${PYTHON:-python3} -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
@@ -99,7 +99,7 @@ unit: setup ## Unit tests, property tests, doc tests and 1,000 simulation seeds
 	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-sim --seeds 1000
 	$(NEXTEST) -E 'not ($(PROCESS))'
 
-process: setup ## Real drivers, agents and workers, with signals, sshd and network namespaces
+process: setup ## Real drivers, agents and workers, with signals, sshd and network namespaces; a cluster of etcd
 	cargo build --locked --workspace
 	$(NEXTEST) -E '$(PROCESS)'
 

@@ -38,6 +38,7 @@ RUST = (
     ("processes", "elasticrun-process-tests", ["tests/process"]),
     ("agent", "elasticrun-agent", ["worker/agent/tests"]),
     ("ssh", "elasticrun-ssh-tests", ["tests/ssh", "tests/process"]),
+    ("etcd", "elasticrun-etcd-tests", ["tests/etcd"]),
 )
 PYTHON = ["worker/python/tests"]
 

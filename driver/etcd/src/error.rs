@@ -28,6 +28,8 @@ impl Code {
     pub const NOT_FOUND: Self = Self(5);
     /// A user without the right.
     pub const PERMISSION_DENIED: Self = Self(7);
+    /// A request that is too large, or a store that is full.
+    pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// A state in which the request has no meaning.
     pub const FAILED_PRECONDITION: Self = Self(9);
     /// A revision that was compacted, or is in the future.
@@ -41,6 +43,7 @@ impl Code {
             Self::INVALID_ARGUMENT,
             Self::NOT_FOUND,
             Self::PERMISSION_DENIED,
+            Self::RESOURCE_EXHAUSTED,
             Self::FAILED_PRECONDITION,
             Self::OUT_OF_RANGE,
             Self::UNAUTHENTICATED,
