@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    marker::PhantomData,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -9,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -55,6 +56,46 @@ struct Inner {
     preferred: AtomicUsize,
 }
 
+/// How the answer to a request is read.
+trait Finish {
+    type Output;
+
+    fn finish(answer: Answer) -> impl Future<Output = Result<Self::Output, Error>> + Send;
+}
+
+/// One value.
+struct Only<T>(PhantomData<T>);
+
+impl<T: DeserializeOwned + Send> Finish for Only<T> {
+    type Output = T;
+
+    fn finish(answer: Answer) -> impl Future<Output = Result<T, Error>> + Send {
+        answer.only()
+    }
+}
+
+/// The first value of a stream.
+struct First<T>(PhantomData<T>);
+
+impl<T: DeserializeOwned + Send> Finish for First<T> {
+    type Output = T;
+
+    fn finish(answer: Answer) -> impl Future<Output = Result<T, Error>> + Send {
+        answer.first()
+    }
+}
+
+/// A watch.
+struct Opened;
+
+impl Finish for Opened {
+    type Output = Result<Watch, WatchError>;
+
+    fn finish(answer: Answer) -> impl Future<Output = Result<Self::Output, Error>> + Send {
+        Watch::open(answer)
+    }
+}
+
 /// A lease that was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {
@@ -96,9 +137,9 @@ impl Client {
     /// See [`Error`].
     pub async fn keep_alive(&self, lease: LeaseId) -> Result<Option<Duration>, Error> {
         let request = json!({ "ID": lease.0.to_string() });
-        let first = async |answer: Answer| answer.first::<LeaseAnswer>().await;
-        let answer = self.try_endpoints("lease/keepalive", &request, Repeat::Safe, first);
-        let answer = answer.await?;
+        let answer: LeaseAnswer = self
+            .try_endpoints::<First<_>>("lease/keepalive", &request, Repeat::Safe)
+            .await?;
         Ok((answer.ttl > 0).then(|| seconds(answer.ttl)))
     }
 
@@ -151,37 +192,35 @@ impl Client {
     /// [`WatchError::Compacted`] if changes from `from` on are gone, else [`WatchError::Broken`].
     pub async fn watch(&self, keys: &Keys, from: Revision) -> Result<Watch, WatchError> {
         let request = watch_request(keys, from);
-        let open = async |answer: Answer| Watch::open(answer).await;
-        let opened = self.try_endpoints("watch", &request, Repeat::Safe, open);
-        opened.await.map_err(WatchError::Broken)?
+        self.try_endpoints::<Opened>("watch", &request, Repeat::Safe)
+            .await
+            .map_err(WatchError::Broken)?
     }
 
     /// A request with one value as its answer.
-    async fn call<T: for<'de> Deserialize<'de>>(
+    async fn call<T: DeserializeOwned + Send>(
         &self,
         path: &str,
         request: &Value,
         repeat: Repeat,
     ) -> Result<T, Error> {
-        let only = async |answer: Answer| answer.only().await;
-        self.try_endpoints(path, request, repeat, only).await
+        self.try_endpoints::<Only<T>>(path, request, repeat).await
     }
 
-    /// Tries a request at the endpoints in turn. `finish` reads the answer, within the deadline of the endpoint.
-    async fn try_endpoints<T>(
+    /// Tries a request at the endpoints in turn, each with its deadline.
+    async fn try_endpoints<F: Finish>(
         &self,
         path: &str,
         request: &Value,
         repeat: Repeat,
-        finish: impl AsyncFn(Answer) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<F::Output, Error> {
         let first = self.0.preferred.load(Ordering::Relaxed);
         let count = self.0.endpoints.len();
         let mut unreachable = Vec::new();
         let mut last = None;
         for index in (first..first + count).map(|index| index % count) {
             let endpoint = &self.0.endpoints[index];
-            let tried = self.try_with_token(endpoint, path, request, &finish);
+            let tried = self.try_with_token::<F>(endpoint, path, request);
             let result = timeout(self.0.deadline, tried).await.unwrap_or_else(|_| {
                 Err(Error::NoAnswer(Attempt {
                     endpoint: endpoint.clone(),
@@ -211,19 +250,18 @@ impl Client {
     }
 
     /// Tries a request at an endpoint, once more with a new token if etcd does not take the old one.
-    async fn try_with_token<T>(
+    async fn try_with_token<F: Finish>(
         &self,
         endpoint: &str,
         path: &str,
         request: &Value,
-        finish: impl AsyncFn(Answer) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<F::Output, Error> {
         for is_last in [false, true] {
             let token = self.token(endpoint).await?;
             let token = token.as_deref().map(String::as_str);
             let answer = self.0.transport.post(endpoint, path, token, request);
             let result = match answer.await {
-                Ok(answer) => finish(answer).await,
+                Ok(answer) => F::finish(answer).await,
                 Err(error) => Err(error),
             };
             match result {

@@ -19,6 +19,7 @@
 pub mod any_input;
 mod client;
 mod error;
+pub mod leader;
 mod model;
 mod options;
 mod transport;

@@ -1,7 +1,8 @@
-//! The client on a real cluster.
+//! The client and its candidates on a real cluster.
 
 mod auth;
 mod calls;
 mod deaths;
+mod leader;
 mod support;
 mod tls;
