@@ -251,6 +251,25 @@ fn a_campaign_whose_answer_is_lost_is_found_to_be_won() {
 }
 
 #[test]
+fn a_key_of_an_earlier_lease_of_the_same_process_is_not_its_own() {
+    let now = Instant::now();
+    let (mut machine, mut out) = (candidate(1, now), Vec::new());
+    machine.tick(now, &mut out);
+    let holder = Holder {
+        epoch: 1,
+        nonce: 1,
+        endpoints: vec![],
+    };
+    let observed = Event::Observed {
+        leader: Some((holder.clone(), Revision(1), LeaseId(99))),
+        epoch: (1, Revision(1)),
+        revision: Revision(1),
+    };
+    machine.receive(now, observed, &mut out);
+    assert_eq!(machine.status(), &Status::Standby(Some(holder)));
+}
+
+#[test]
 fn without_etcd_a_candidate_gives_up_and_names_the_reason() {
     let now = Instant::now();
     for has_led in [false, true] {
