@@ -1,4 +1,4 @@
-//! Trust between the processes of one job: an [`Authority`] per job, an [`Identity`] per process, and mutual TLS 1.3 in which
+//! Trust between the processes of one job: an `Authority` per job, an [`Identity`] per process, and mutual TLS 1.3 in which
 //! the certificate names the [`Role`] of its process. Hosts that register themselves get their identity by a [`token`].
 //!
 //! The crate does no I/O: a [`Session`] takes and gives bytes, and [`Blocking`] moves them over any blocking stream.
