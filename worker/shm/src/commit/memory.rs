@@ -12,7 +12,8 @@ use elasticrun_protocol::CommitId;
 
 use super::{
     Commit, CommitFds, CommitReader, Error,
-    layout::{Header, Info, MAX_BUFFERS, find},
+    layout::{Header, Info, MAX_BUFFERS},
+    states::find,
 };
 use crate::memfd::{self, Mapping, PAGE};
 

@@ -38,6 +38,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod reader;
+mod states;
 mod writer;
 
 pub use layout::{Error, Info};

@@ -9,7 +9,8 @@ use elasticrun_protocol::{CommitId, Shard};
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, Header, Info, MAX_BUFFERS, States, find, newest, read_states},
+    layout::{BODY, Header, Info, MAX_BUFFERS},
+    states::{States, find, newest, read_states},
 };
 use crate::memfd::{self, Mapping, PAGE};
 
