@@ -11,6 +11,8 @@ use super::value::Setting;
 pub enum JournalPlace {
     /// The job has no journal.
     None,
+    /// In the state directory of the user.
+    Auto,
     /// In this file.
     File(PathBuf),
 }
@@ -19,6 +21,7 @@ impl Setting for JournalPlace {
     fn read(words: &[String]) -> Result<Self, String> {
         match words {
             [word] if word == "none" => Ok(Self::None),
+            [word] if word == "auto" => Ok(Self::Auto),
             // The address of a service, and no path.
             [word] if word.contains("://") => Err(ALLOWED.to_owned()),
             words => (PathBuf::read(words))
@@ -30,12 +33,13 @@ impl Setting for JournalPlace {
     fn show(&self) -> Option<Value> {
         match self {
             Self::None => Some(Value::String("none".to_owned())),
+            Self::Auto => Some(Value::String("auto".to_owned())),
             Self::File(path) => path.show(),
         }
     }
 }
 
-const ALLOWED: &str = "a path, or none";
+const ALLOWED: &str = "a path, auto or none";
 
 #[cfg(test)]
 mod tests {
@@ -46,8 +50,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_path_or_none() {
+    fn a_place_is_a_path_auto_or_none() {
         assert_eq!(read("none"), Ok(JournalPlace::None));
+        assert_eq!(read("auto"), Ok(JournalPlace::Auto));
         assert_eq!(read("./none"), Ok(JournalPlace::File("./none".into())));
         for wrong in ["", "etcd://a:2379", "a\0b"] {
             assert_eq!(read(wrong), Err(ALLOWED.to_owned()), "{wrong:?}");

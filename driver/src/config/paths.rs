@@ -70,7 +70,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
     check_one(&config.notice_file, "notice-file", absolute_utf8)?;
-    if let Some(JournalPlace::File(path)) = &config.journal.value {
+    if let JournalPlace::File(path) = &config.journal.value {
         file_or_new(path).map_err(|why| refuse(&config.journal.origin, "journal", path, why))?;
     }
     for path in &config.plugin_dir.value {

@@ -1,6 +1,6 @@
 //! From valid single settings to consistent settings of a job.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::num::NonZeroU32;
 
 use elasticrun_plugin_sdk::hosts::{HostSpec, MAX_SLOTS, parse_host_list};
 
@@ -23,12 +23,6 @@ use super::{
     table::{Config, Sourced},
     value::{Setting, Shape},
 };
-
-/// How long agents keep workers without a driver, by default.
-const ORPHAN: Duration = Duration::from_secs(5);
-
-/// The same for a job with `--journal PATH`.
-const ORPHAN_RESUMABLE: Duration = Duration::from_secs(600);
 
 impl Settings {
     /// Completes and checks a configuration for `command`. Reads the host file, if one is named.
@@ -69,9 +63,9 @@ impl Settings {
             timeouts: timeouts(config)?,
             failures: failures(config, discovers)?,
             journal: match &config.journal.value {
-                None => Journal::InStateDirectory,
-                Some(JournalPlace::None) => Journal::None,
-                Some(JournalPlace::File(path)) => Journal::File(paths::absolute(path.clone())),
+                JournalPlace::None => Journal::None,
+                JournalPlace::Auto => Journal::InStateDirectory,
+                JournalPlace::File(path) => Journal::File(paths::absolute(path.clone())),
             },
             launch,
             output: output(config)?,
@@ -227,21 +221,11 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         drain: config.drain_timeout.value,
         signal_notice: config.signal_notice.value.map(|time| time.get()),
         exit: config.exit_timeout.value.get(),
-        orphan: orphan_timeout(config),
+        orphan: config.orphan_timeout.value.get(),
         last_call: config.last_call.value,
         heartbeat_interval: interval.get(),
         heartbeat: config.heartbeat_timeout.value.get(),
     })
-}
-
-/// How long agents keep workers without a driver. A user who names a journal intends to resume the run.
-fn orphan_timeout(config: &Config) -> Duration {
-    let resumable = matches!(config.journal.value, Some(JournalPlace::File(_)));
-    let default = if resumable { ORPHAN_RESUMABLE } else { ORPHAN };
-    config
-        .orphan_timeout
-        .value
-        .map_or(default, |time| time.get())
 }
 
 fn failures(config: &Config, discovers: bool) -> Result<Failures, Error> {

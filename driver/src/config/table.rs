@@ -234,8 +234,8 @@ settings! {
         signal_notice "signal-notice" "TIME": Option<Timeout> = None, plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
-        /// Time that agents keep their workers after the driver has ended [default: 5s; 10m with --journal PATH]
-        orphan_timeout "orphan-timeout" "TIME": Option<Timeout> = None, plain;
+        /// Time that agents keep their workers after the driver has ended
+        orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
         /// Time to wait for further workers after the first new one
         last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
         /// Interval of heartbeats
@@ -261,8 +261,8 @@ settings! {
         failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
     }
     "Survival" {
-        /// File for what elasticrun resume needs, or none [default: under the state directory of the user]
-        journal "journal" "PATH|none": Option<JournalPlace> = None, plain;
+        /// File for what elasticrun resume needs; auto: in the state directory of the user
+        journal "journal" "PATH|auto|none": JournalPlace = JournalPlace::None, plain;
     }
     "Launch" {
         /// How agents are started: local, ssh, or agent (they register themselves) [default: by host, local or ssh]

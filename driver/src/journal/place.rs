@@ -52,7 +52,7 @@ impl Files {
     }
 }
 
-/// The directory of all journals without `--journal`: `$XDG_STATE_HOME/elasticrun`, else `~/.local/state/elasticrun`. `None`
+/// The directory of all journals of `--journal auto`: `$XDG_STATE_HOME/elasticrun`, else `~/.local/state/elasticrun`. `None`
 /// if the environment names neither directory.
 pub(super) fn state_directory() -> Option<PathBuf> {
     state_home(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))
@@ -66,7 +66,7 @@ fn state_home(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf
         .or_else(|| Some(home.and_then(absolute)?.join(".local/state")))
 }
 
-/// The journal of a run without `--journal`. `None` if the environment names no directory.
+/// The journal of a run with `--journal auto`. `None` if the environment names no directory.
 #[must_use]
 pub fn in_state_directory(run_id: &str) -> Option<PathBuf> {
     Some(state_directory()?.join(run_id).join(NAME))

@@ -27,20 +27,32 @@ fn hosts(text: &str) -> Source {
 }
 
 #[test]
-fn a_named_journal_makes_the_orphan_timeout_long() {
-    let orphan = |words: &[&str]| job(words).settings.timeouts.orphan.as_secs();
-    assert_eq!(orphan(&["-np", "1", "x"]), 5);
-    assert_eq!(orphan(&["-np", "1", "--journal", "none", "x"]), 5);
-    assert_eq!(orphan(&["-np", "1", "--journal", "j", "x"]), 600);
-    let given = ["-np", "1", "--journal", "j", "--orphan-timeout", "7s", "x"];
-    assert_eq!(orphan(&given), 7);
-    let settings = job(&["-np", "1", "--journal", "j", "x"]).settings;
-    let place = std::env::current_dir().expect("a directory").join("j");
-    assert_eq!(settings.journal, Journal::File(place));
+fn a_job_has_a_journal_only_on_request() {
+    let journal = |words: &[&str]| job(words).settings.journal;
+    assert_eq!(journal(&["-np", "1", "x"]), Journal::None);
     assert_eq!(
-        job(&["-np", "1", "x"]).settings.journal,
+        journal(&["-np", "1", "--journal", "none", "x"]),
+        Journal::None
+    );
+    assert_eq!(
+        journal(&["-np", "1", "--journal", "auto", "x"]),
         Journal::InStateDirectory
     );
+    let place = std::env::current_dir().expect("a directory").join("j");
+    assert_eq!(
+        journal(&["-np", "1", "--journal", "j", "x"]),
+        Journal::File(place)
+    );
+}
+
+#[test]
+fn a_journal_does_not_change_the_orphan_timeout() {
+    let orphan = |words: &[&str]| job(words).settings.timeouts.orphan.as_secs();
+    for journal in ["none", "auto", "j"] {
+        assert_eq!(orphan(&["-np", "1", "--journal", journal, "x"]), 5);
+    }
+    let given = ["-np", "1", "--journal", "j", "--orphan-timeout", "7s", "x"];
+    assert_eq!(orphan(&given), 7);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{agents::port, support::at_step};
 
 /// A job on this machine whose workers train until they are told to finish.
-const TRAINS: &str = "-np 2 --min-np 1 --blacklist forever";
+const TRAINS: &str = "-np 2 --min-np 1 --blacklist forever --journal auto";
 
 /// The directory of the only run whose journal is under this state directory, and the id of the run.
 fn only_run(state: &Path) -> (PathBuf, String) {
@@ -74,7 +74,7 @@ fn a_run_that_has_ended_shows_its_outcome_and_repeats_its_exit_code() {
         format!("elasticrun: run {id} has ended\nelasticrun: succeeded\n")
     );
 
-    let job = Job::new("-np 2").fault(at_step(1, 2, What::Exit(9)));
+    let job = Job::new("-np 2 --journal auto").fault(at_step(1, 2, What::Exit(9)));
     let ended = job.run();
     ended.expect(1, &["a worker failed", "exit code 9"]);
     let state = ended.path(STATE);
@@ -210,7 +210,7 @@ fn a_journal_that_the_user_names_must_be_usable() {
         (path("notes"), "choose another path"),
         (
             "etcd://a:2379".to_owned(),
-            "expected a path, or none [E202]",
+            "expected a path, auto or none [E202]",
         ),
     ] {
         let job = Job::new("-np 1").flag(["--journal", &journal]);
@@ -228,7 +228,7 @@ fn a_named_journal_is_used_again_once_its_run_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let journal = directory.path().join("journal").display().to_string();
     let job = || {
-        let job = Job::new("-np 1 --orphan-timeout 5s").flag(["--journal", &journal]);
+        let job = Job::new("-np 1").flag(["--journal", &journal]);
         job.plan(|plan| plan.steps = Some(2))
     };
     for _ in 0..2 {
@@ -242,9 +242,7 @@ fn a_named_journal_is_used_again_once_its_run_has_ended() {
         .collect();
     names.sort();
     assert_eq!(names, ["journal", "journal.key", "journal.lock"]);
-    let mut lives = Job::new("-np 1 --orphan-timeout 5s")
-        .flag(["--journal", &journal])
-        .start();
+    let mut lives = Job::new("-np 1").flag(["--journal", &journal]).start();
     lives.wait_training(1, 1);
     job().run().expect(2, &["has a driver"]);
     lives.kill_driver();
@@ -252,8 +250,8 @@ fn a_named_journal_is_used_again_once_its_run_has_ended() {
 }
 
 #[test]
-fn a_job_may_have_no_journal() {
-    let job = Job::new("-np 1 --journal none").plan(|plan| plan.steps = Some(2));
+fn a_job_has_no_journal_unless_its_user_asks_for_one() {
+    let job = Job::new("-np 1").plan(|plan| plan.steps = Some(2));
     let ended = job.run();
     ended.expect(0, &["succeeded"]);
     assert!(!ended.path(STATE).exists());
@@ -362,7 +360,9 @@ fn the_outcome_is_in_the_journal_before_agents_are_told_to_end() {
         trap 'touch told' TERM
         touch ready
         while :; do sleep 0.01; done"#;
-    let mut job = Job::new("-np 2").command(["sh", "-c", script]).start();
+    let mut job = Job::new("-np 2 --journal auto")
+        .command(["sh", "-c", script])
+        .start();
     let told = job.path("told");
     job.wait_for("a worker is told to end", |_| told.exists().then_some(()));
     let (_, id) = only_run(&job.path(STATE));
