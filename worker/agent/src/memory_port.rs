@@ -167,7 +167,7 @@ fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(Copied, u
     };
     let digest = xxh3_64(commit.bytes());
     let (info, is_intact) = match &commit {
-        Copied::Pinned(commit) => (commit.info(), true),
+        Copied::Pinned(commit) => (commit.info(), commit.is_intact()),
         Copied::Unpinned(commit) => (commit.info(), commit.is_intact()),
     };
     (is_intact && info.key() == request.key).then_some((commit, digest))

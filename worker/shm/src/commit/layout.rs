@@ -125,6 +125,8 @@ struct Seal {
     seal: AtomicU64,
     /// The last used serial, from which a later writer continues.
     serial: AtomicU64,
+    /// How often the buffer was opened although it was pinned. 0 in memory of an older worker.
+    overruns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -315,6 +317,21 @@ impl Header {
             self.seal.seal.store(seal, Ordering::SeqCst);
         }
         is_free
+    }
+
+    /// As [`Header::open`], also if the buffer is pinned. Its readers notice by [`Header::overruns`].
+    pub(super) fn open_despite_pins(&self) {
+        self.open();
+        // After the seal: a reader that counts this as of before its pin must not find the seal.
+        self.seal.overruns.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The number of calls of [`Header::open_despite_pins`]. If it is the same before a pin and after a read, the bytes are
+    /// those of the pinned commit.
+    pub(super) fn overruns(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.seal.overruns.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_pinned(&self) -> bool {

@@ -105,6 +105,8 @@ impl CommitMemory {
             let (buffer, seal, info) =
                 find(&reader.read_states()?, id).ok_or(Error::Gone { id })?;
             let header = Arc::clone(&self.headers[buffer]);
+            // A buffer that is opened between this and the pin has another seal.
+            let overruns = Header::in_mapping(&header).overruns();
             if !Header::in_mapping(&header).pin(seal) {
                 continue;
             }
@@ -112,11 +114,12 @@ impl CommitMemory {
             pinned.pins += 1;
             let pin = Pin {
                 header,
+                overruns,
                 pinned: Arc::clone(&self.pinned),
             };
             drop(pinned);
             let commit = reader.map(buffer, seal, info)?;
-            return Ok(PinnedCommit { commit, _pin: pin });
+            return Ok(PinnedCommit { commit, pin });
         }
         Err(Error::Busy)
     }
@@ -129,11 +132,12 @@ fn read_only(fd: &OwnedFd) -> Result<OwnedFd, Error> {
     })
 }
 
-/// A commit whose bytes do not change, also if it becomes void.
+/// A commit whose bytes do not change, also if it becomes void. Only damaged memory makes the worker overwrite it, which
+/// [`PinnedCommit::is_intact`] tells.
 #[derive(Debug)]
 pub struct PinnedCommit {
     commit: Commit,
-    _pin: Pin,
+    pin: Pin,
 }
 
 impl PinnedCommit {
@@ -146,11 +150,18 @@ impl PinnedCommit {
     pub fn bytes(&self) -> &[u8] {
         self.commit.bytes()
     }
+
+    /// Whether all bytes read until now are of this commit.
+    pub fn is_intact(&self) -> bool {
+        Header::in_mapping(&self.pin.header).overruns() == self.pin.overruns
+    }
 }
 
 #[derive(Debug)]
 struct Pin {
     header: Arc<Mapping>,
+    /// The count of the buffer before the pin.
+    overruns: u64,
     pinned: Arc<Mutex<Pinned>>,
 }
 
@@ -162,5 +173,52 @@ impl Drop for Pin {
         if pinned.pins == 0 {
             pinned.id = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_protocol::{DriverEpoch, Round};
+
+    use super::*;
+    use crate::commit::CommitWriter;
+
+    fn id(count: u64) -> CommitId {
+        CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(1),
+            count,
+        }
+    }
+
+    fn commit(writer: &mut CommitWriter, count: u64) {
+        let mut write = writer.begin(id(count), 0).unwrap();
+        write.append(8).unwrap().fill(count as u8);
+        write.seal(None);
+    }
+
+    #[test]
+    fn a_reader_notices_that_its_pinned_commit_is_overwritten() {
+        let memory = CommitMemory::create().unwrap();
+        let fds = memory.fds(3).into_iter();
+        let mut writer =
+            CommitWriter::open(fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect()).unwrap();
+        commit(&mut writer, 1);
+        let pinned = memory.pin(id(1)).unwrap();
+        commit(&mut writer, 2);
+        // A rename and a discard leave the bytes as they are, and other buffers are free.
+        writer.rename_newest(id(3)).unwrap();
+        writer.discard_newer(id(0));
+        commit(&mut writer, 4);
+        commit(&mut writer, 5);
+        assert!(pinned.is_intact());
+        assert_eq!(pinned.bytes(), [1; 8]);
+        // All buffers are pinned at once, which no agent does.
+        for header in &memory.headers {
+            let header = Header::in_mapping(header);
+            header.pin(header.seal());
+        }
+        commit(&mut writer, 6);
+        assert!(!pinned.is_intact());
     }
 }

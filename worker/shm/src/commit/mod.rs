@@ -6,7 +6,8 @@
 //! # A buffer
 //! ```text
 //! 0      magic "ERUNCMIT", version, size of this layout, offset of the body
-//! 128    seal: 0 while the buffer is written, else (serial << 1) | index of the valid record
+//! 128    seal: 0 while the buffer is written, else (serial << 1) | index of the valid record; last serial; overruns:
+//!        how often the buffer was opened although it was pinned
 //! 256    record 0: epoch, round, count, length, state version, digest, flags, check
 //! 384    record 1
 //! 512    pins: the number of readers that copy the commit
@@ -27,8 +28,9 @@
 //!
 //! - C6 The bytes of a pinned commit do not change. The agent counts its pin and then reads the seal; the worker clears
 //!   the seal and then reads the pins (sequentially consistent on both sides, see `model`). So if both meet, at least one
-//!   of them notices and leaves the buffer to the other. At most one buffer is pinned, so one is always free. A worker
-//!   that has two buffers knows no pins.
+//!   of them notices and leaves the buffer to the other. At most one buffer is pinned at an instant, so one is always
+//!   free. The pin may move while the worker looks, which then looks again. If it never finds a free one, it takes a
+//!   pinned one: it clears the seal and counts an overrun before it writes, and the reader compares the count. A worker that has two buffers knows no pins.
 //!
 //! # Not promised
 //! The body carries no checksum. One is computed when the bytes leave the host or reach a disk.
@@ -38,6 +40,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod reader;
+mod search;
 mod states;
 mod writer;
 

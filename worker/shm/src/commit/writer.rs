@@ -10,6 +10,7 @@ use elasticrun_protocol::{CommitId, Shard};
 use super::{
     CommitFds, Error,
     layout::{BODY, Header, Info, MAX_BUFFERS},
+    search::{Search, Step, choose},
     states::{States, find, newest, read_states},
 };
 use crate::memfd::{self, Mapping, PAGE};
@@ -19,6 +20,10 @@ const GROWTH_STEP: usize = 2 << 20;
 
 /// The limit of the memory that is allocated ahead, which is an eighth of the need.
 const MAX_AHEAD: usize = 16 << 20;
+
+/// How often a commit looks again for a buffer that is not pinned. Only a pin that moves at the same time makes it look
+/// again.
+const MAX_AGAIN: u16 = 1000;
 
 /// Writes the commits of this process. A commit memory has one writer.
 #[derive(Debug)]
@@ -128,21 +133,27 @@ impl CommitWriter {
 
     /// Opens the buffer of the next commit.
     fn open_buffer(&self, newest: Option<usize>) -> usize {
-        let count = self.buffers.len();
-        let mut refused = [false; MAX_BUFFERS];
-        // An agent pins only if there are three.
-        while count == MAX_BUFFERS
-            && let Some(target) = choose(count, newest, |buffer| refused[buffer])
-        {
-            if self.buffers[target].header().open_unless_pinned() {
-                return target;
-            }
-            refused[target] = true;
+        if self.buffers.len() < MAX_BUFFERS {
+            // An agent pins only if there are three.
+            let target = choose(self.buffers.len(), newest, |_| false).unwrap_or(0);
+            self.buffers[target].header().open();
+            return target;
         }
-        // More than one pin is damage, which must not end the training.
-        let target = choose(count, newest, |_| false).unwrap_or(0);
-        self.buffers[target].header().open();
-        target
+        let mut search = Search::new(MAX_AGAIN);
+        loop {
+            match search.next(newest) {
+                Step::Try(target) if self.buffers[target].header().open_unless_pinned() => {
+                    return target;
+                }
+                Step::Try(target) => search.refuse(target),
+                Step::Again => std::thread::yield_now(),
+                Step::Force(target) => {
+                    self.buffers[target].header().open_despite_pins();
+                    tracing::warn!("more than one commit is pinned, one of them is overwritten");
+                    return target;
+                }
+            }
+        }
     }
 
     /// Gives the newest commit a newer id without touching its bytes. A worker that holds the base does so at the start of
@@ -230,16 +241,6 @@ impl CommitWriter {
         };
         (0..self.buffers.len()).find(unused)
     }
-}
-
-/// The buffer of the next commit: the first that neither holds the newest one nor is refused. So the third buffer gets no
-/// memory until one of the others is pinned.
-pub(super) fn choose(
-    count: usize,
-    newest: Option<usize>,
-    refused: impl Fn(usize) -> bool,
-) -> Option<usize> {
-    (0..count).find(|buffer| Some(*buffer) != newest && !refused(*buffer))
 }
 
 impl Buffer {
