@@ -1,10 +1,10 @@
 //! How a driver begins: with a new run, or with the run of a driver that has ended.
 
-use std::{collections::BTreeMap, env, net::SocketAddr};
+use std::{collections::BTreeMap, env, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use elasticrun_protocol::{DriverEpoch, auth::Secret};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 
 use crate::{
     config::{self, Settings, Words},
@@ -13,6 +13,9 @@ use crate::{
     journal::{self, Configuration, Entries, Epoch, Journal, Notice},
     seed::seed,
 };
+
+/// How long the start of a job waits for the disk of its journal.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a driver begins with.
 #[derive(Debug)]
@@ -130,8 +133,9 @@ impl Begin {
         };
         match self {
             Self::Resume(resume) => {
-                let answer = resume.journal.persist([epoch.entry()]).await;
-                answer?.map_err(anyhow::Error::msg)?;
+                let answered = resume.journal.persist([epoch.entry()]);
+                let written = async { answered.await?.map_err(anyhow::Error::msg) };
+                in_time(CREATE_TIMEOUT, written).await?;
                 Ok((Some(resume.journal), Some(resume.notices)))
             }
             Self::New { settings, words } => {
@@ -172,15 +176,42 @@ async fn create(
         config::Journal::InStateDirectory => journal::in_state_directory(run_id)
             .context("neither XDG_STATE_HOME nor HOME is set to an absolute path")?,
     };
-    let (journal, notices) = Journal::create(&path, run_id)?;
-    match journal.persist(entries).await? {
-        Ok(()) => Ok(Some((journal, notices))),
-        Err(why) => {
-            // Without the configuration no driver could resume the run.
-            journal.discard().await;
-            Err(anyhow::Error::msg(why))
-        }
+    let (shown, run) = (path.display().to_string(), run_id.to_owned());
+    let created = async {
+        // Not on this thread: the disk may not answer.
+        let created = spawn_blocking(move || Journal::create(&path, &run)).await??;
+        let answer = created.0.persist(entries).await?;
+        // Without the configuration no driver could resume the run, and the files are removed.
+        answer.map_err(anyhow::Error::msg)?;
+        Ok(created)
+    };
+    let created = in_time(CREATE_TIMEOUT, created);
+    let (journal, notices) = created.await.map_err(|error| match error.is::<Late>() {
+        true => error.context(shown.clone()),
+        false => error,
+    })?;
+    if let Some(run) = journal.replaced() {
+        tracing::warn!(
+            "{shown} was the journal of run {run}, which has no outcome; it is replaced"
+        );
     }
+    Ok(Some((journal, notices)))
+}
+
+/// A disk has not answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the disk has not answered for {0:?}")]
+struct Late(Duration);
+
+/// The result of `work`, if it comes within `limit`.
+///
+/// # Errors
+/// That of `work`, or [`Late`].
+async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    timeout(limit, work).await.map_err(|_| Late(limit))?
 }
 
 #[cfg(test)]
@@ -218,7 +249,7 @@ mod tests {
     async fn found(request: &ResumeRequest) -> Begin {
         loop {
             match find(request) {
-                Ok(Found::Unfinished(begin)) => return begin,
+                Ok(Found::Unfinished(run)) => return run.begin().expect("sound"),
                 Ok(Found::Ended(outcome)) => panic!("{outcome:?}"),
                 Err(error) if error.to_string().contains("has a driver") => {
                     tokio::task::yield_now().await;
@@ -236,7 +267,8 @@ mod tests {
         let begin = new_run(&path);
         let (first, settings) = (begin.identity().expect("ours"), begin.settings().clone());
         assert_eq!((first.epoch, first.listen), (DriverEpoch(1), None));
-        drop(begin.journal(&first, listen).await.expect("created"));
+        let (journal, _notices) = begin.journal(&first, listen).await.expect("created");
+        journal.expect("it has one").keep();
         let request = ResumeRequest {
             run: first.run_id.clone(),
             journal: Some(path),
@@ -253,6 +285,27 @@ mod tests {
             assert_eq!(begin.settings(), &settings);
             drop(begin.journal(&later, listen).await.expect("written"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_does_not_answer_ends_the_wait() {
+        let error = in_time(Duration::ZERO, std::future::pending::<anyhow::Result<()>>())
+            .await
+            .expect_err("it never answers");
+        assert!(error.is::<Late>(), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_start_that_fails_leaves_no_journal() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let begin = new_run(&directory.path().join("journal"));
+        let identity = begin.identity().expect("ours");
+        let listen = SocketAddr::from(([127, 0, 0, 1], 61_000));
+        let (journal, _notices) = begin.journal(&identity, listen).await.expect("created");
+        let count = || std::fs::read_dir(directory.path()).expect("ours").count();
+        assert_eq!(count(), 3);
+        drop(journal);
+        assert_eq!(count(), 0);
     }
 
     #[tokio::test]

@@ -74,7 +74,7 @@ fn drive(begin: Begin) -> ExitCode {
 
 fn resume(request: &resume::ResumeRequest) -> ExitCode {
     match resume::find(request) {
-        Ok(resume::Found::Unfinished(begin)) => drive(begin),
+        Ok(resume::Found::Unfinished(run)) => fail_with(exit::JOURNAL, &run.refusal()),
         Ok(resume::Found::Ended(outcome)) => {
             for line in resume::describe(&request.run, &outcome) {
                 let _ = writeln!(io::stderr(), "elasticrun: {line}");

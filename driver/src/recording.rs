@@ -31,8 +31,11 @@ struct Held {
 }
 
 impl Recording {
-    /// The recording of a run, which may have no journal.
-    pub(crate) fn new(journal: Option<Journal>) -> Self {
+    /// The recording of a run, which may have no journal. It keeps the journal.
+    pub(crate) fn new(mut journal: Option<Journal>) -> Self {
+        if let Some(journal) = &mut journal {
+            journal.keep();
+        }
         Self {
             journal,
             held: None,
@@ -127,8 +130,8 @@ mod tests {
         // What a killed driver leaves.
         drop(recording);
         let entries = loop {
-            match Journal::open(&path, "run") {
-                Ok((_, entries, _)) => break entries,
+            match Journal::read(&path, "run") {
+                Ok(stored) => break stored.entries,
                 Err(crate::journal::Error::Locked { .. }) => tokio::task::yield_now().await,
                 Err(error) => panic!("{error}"),
             }

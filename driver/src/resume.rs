@@ -10,7 +10,7 @@ use elasticrun_protocol::DriverEpoch;
 use crate::{
     begin::{Begin, Resume},
     config::{self, Settings},
-    journal::{self, Configuration, Epoch, Final, Journal},
+    journal::{self, Configuration, Epoch, Final, Journal, Stored},
 };
 
 /// The command `resume`.
@@ -27,8 +27,15 @@ pub struct ResumeRequest {
 pub enum Found {
     /// It has an outcome.
     Ended(Final),
-    /// A driver can continue it.
-    Unfinished(Begin),
+    /// It has none, and no driver.
+    Unfinished(Unfinished),
+}
+
+/// A run without an outcome. Dropping it closes its journal.
+#[derive(Debug)]
+pub struct Unfinished {
+    run: String,
+    stored: Stored,
 }
 
 /// Why no driver can continue a run.
@@ -73,50 +80,70 @@ pub enum Error {
     },
 }
 
-/// Opens the journal of a run. For a run without an outcome, the working directory of this process becomes that of the run.
+/// Reads the journal of a run.
 ///
 /// # Errors
-/// No driver can continue the run. The journal stays as it is.
+/// The journal cannot be read. It stays as it is.
 pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
     let run = request.run.clone();
     let path = match &request.journal {
         Some(path) => path::absolute(path).unwrap_or_else(|_| path.clone()),
         None => journal::in_state_directory(&run).ok_or(Error::NoPlace { run: run.clone() })?,
     };
-    let (journal, saved, notices) = Journal::open(&path, &run)?;
-    if let Some(outcome) = Final::read(&saved) {
-        return Ok(Found::Ended(outcome));
+    let stored = Journal::read(&path, &run)?;
+    Ok(match Final::read(&stored.entries) {
+        Some(outcome) => Found::Ended(outcome),
+        None => Found::Unfinished(Unfinished { run, stored }),
+    })
+}
+
+impl Unfinished {
+    /// Why this release does not continue the run.
+    #[must_use]
+    pub fn refusal(&self) -> String {
+        let run = &self.run;
+        format!("run {run} has no outcome, and its driver has ended: start the job again")
     }
-    let missing = |what| Error::Missing {
-        run: run.clone(),
-        what,
-    };
-    let config = Configuration::read(&saved).ok_or(missing("configuration"))?;
-    let secret = config.secret().ok_or(missing("secret"))?;
-    let DriverEpoch(epoch) = Epoch::read(&saved).ok_or(missing("epoch"))?.epoch;
-    if let Some(directory) = &config.directory {
-        env::set_current_dir(directory).map_err(|why| Error::Directory {
+
+    /// What a driver of the same run begins with. The working directory of this process becomes that of the run.
+    ///
+    /// # Errors
+    /// No driver can continue the run. The journal stays as it is.
+    pub fn begin(self) -> Result<Begin, Error> {
+        let Self { run, stored } = self;
+        let missing = |what| Error::Missing {
             run: run.clone(),
-            directory: directory.clone(),
-            why,
-        })?;
+            what,
+        };
+        let saved = &stored.entries;
+        let config = Configuration::read(saved).ok_or(missing("configuration"))?;
+        let secret = config.secret().ok_or(missing("secret"))?;
+        let DriverEpoch(epoch) = Epoch::read(saved).ok_or(missing("epoch"))?.epoch;
+        if let Some(directory) = &config.directory {
+            env::set_current_dir(directory).map_err(|why| Error::Directory {
+                run: run.clone(),
+                directory: directory.clone(),
+                why,
+            })?;
+        }
+        let settings = (config.settings.read())
+            .and_then(|read| Settings::resolve(&read, config.command.clone()))
+            .map_err(|why| Error::Settings {
+                run: run.clone(),
+                why,
+            })?;
+        let (journal, saved, notices) = stored.start()?;
+        Ok(Begin::Resume(Box::new(Resume {
+            run_id: run,
+            saved,
+            config,
+            settings,
+            secret,
+            epoch: DriverEpoch(epoch),
+            journal,
+            notices,
+        })))
     }
-    let settings = (config.settings.read())
-        .and_then(|read| Settings::resolve(&read, config.command.clone()))
-        .map_err(|why| Error::Settings {
-            run: run.clone(),
-            why,
-        })?;
-    Ok(Found::Unfinished(Begin::Resume(Box::new(Resume {
-        run_id: run,
-        saved,
-        config,
-        settings,
-        secret,
-        epoch: DriverEpoch(epoch),
-        journal,
-        notices,
-    }))))
 }
 
 /// The lines about a run that has ended. The last one is its outcome.

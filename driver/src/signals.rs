@@ -84,9 +84,13 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that ends the job. Cancel-safe.
-    pub async fn stop(&mut self) {
-        while !matches!(self.next().await, UserSignal::Stop(_)) {}
+    /// Waits for a signal that ends the job, and gives its number. Cancel-safe.
+    pub async fn stop(&mut self) -> i32 {
+        loop {
+            if let UserSignal::Stop(number) = self.next().await {
+                return number;
+            }
+        }
     }
 }
 

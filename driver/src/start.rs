@@ -1,9 +1,6 @@
 //! Builds the driver of a job from its settings, runs it, and reports the outcome.
 
-use std::{
-    io::{self, Write as _},
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use elasticrun_core::{
@@ -32,7 +29,7 @@ use crate::{
     launch::{AgentLog, Launcher},
     logging,
     recording::Recording,
-    report::{Reporter, Terminal},
+    report::{Reporter, Terminal, signal_text},
     run_loop::Driver,
     seed::seed,
     signals::Signals,
@@ -56,12 +53,9 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// # Errors
 /// The driver cannot start: a port, a directory or a file is not usable.
 pub async fn run(begin: Begin) -> anyhow::Result<u8> {
-    if let Begin::Resume(resume) = &begin {
-        return Ok(refuse_to_resume(&resume.run_id));
-    }
     let settings = begin.settings().clone();
     // First of all: a signal during the start must end the job in order.
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     elasticrun_agent::raise_open_files();
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
         .context("cannot start a thread")?;
@@ -71,7 +65,11 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     let port = ControlPort::bind(&settings, identity.listen)?;
     let address = port.address();
     // Durable before the port opens, so that no agent knows a driver that the journal does not know.
-    let (journal, journal_notices) = begin.journal(&identity, address).await?;
+    let (journal, journal_notices) = tokio::select! {
+        opened = begin.journal(&identity, address) => opened?,
+        // Nothing was started. A disk that does not answer must not hold up the user.
+        signal = signals.stop() => return Ok(stopped_at_start(&terminal, signal)),
+    };
     let listener = port.open()?;
     let setup = setup(&settings, &identity);
     let Identity {
@@ -188,13 +186,12 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// Reports that no driver of this release continues a run.
-fn refuse_to_resume(run_id: &str) -> u8 {
-    let _ = writeln!(
-        io::stderr(),
-        "elasticrun: run {run_id} has no outcome, and its driver has ended: start the job again"
-    );
-    exit::JOURNAL
+/// Reports a signal that ends a job before it has begun.
+fn stopped_at_start(terminal: &Terminal, signal: i32) -> u8 {
+    terminal.end_log();
+    terminal.line(&format!("stopped by {}", signal_text(signal)));
+    terminal.flush(FLUSH_TIMEOUT);
+    exit::stopped_by(signal)
 }
 
 /// The exit code of an outcome (docs/errors.md).

@@ -188,7 +188,7 @@ impl Console {
                     self.close();
                 }
                 () = threads.finished(), if !connected => break true,
-                () = signals.stop() => break false,
+                _ = signals.stop() => break false,
                 () = sleep_until(until) => {}
             }
         };

@@ -19,7 +19,7 @@ use redb::{
     Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition,
 };
 
-use super::{Entries, Error, Files, seal::Key};
+use super::{Entries, Error, Files, outcome, seal::Key};
 
 /// The format that this release writes.
 pub(super) const FORMAT: u32 = 1;
@@ -48,6 +48,52 @@ pub(super) fn has_ended(path: &Path) -> Option<bool> {
         read().map_err(|error| storage(path, error))
     });
     ended.ok()
+}
+
+/// The run of a journal that no driver has, and whether it has an outcome. Repairs the journal of a driver that was killed.
+///
+/// # Errors
+/// It is damaged or no journal, or an older release must not read it.
+pub(super) fn run_of(path: &Path) -> Result<(String, bool), Error> {
+    let database = open_database(path, "")?;
+    guard(path, || {
+        let read = || -> Result<_, redb::Error> {
+            let transaction = database.begin_read()?;
+            let meta = transaction.open_table(META)?;
+            let text = |name: &str| -> Result<Option<String>, redb::Error> {
+                Ok(meta.get(name)?.map(|value| value.value().to_owned()))
+            };
+            let state = transaction.open_table(STATE)?;
+            let ended = text("ended")?.is_some() || state.get(outcome::KEY)?.is_some();
+            Ok((text("reader")?, text("run_id")?, text("software")?, ended))
+        };
+        let (needs, run, software, ended) = read().map_err(|error| storage(path, error))?;
+        check_reader(path, needs.as_deref(), software)?;
+        let run = run.ok_or_else(|| damaged(path, "it has no run"))?;
+        Ok((run, ended))
+    })
+}
+
+/// Refuses a journal that this release must not read.
+fn check_reader(path: &Path, needs: Option<&str>, software: Option<String>) -> Result<(), Error> {
+    let needs = needs.and_then(|reader| reader.parse().ok());
+    let needs: u32 = needs.ok_or_else(|| damaged(path, "it has no version"))?;
+    if needs > READER {
+        return Err(Error::Newer {
+            path: path.to_owned(),
+            needs,
+            reads: READER,
+            software: software.unwrap_or_default(),
+        });
+    }
+    Ok(())
+}
+
+fn damaged(path: &Path, why: &str) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
 }
 
 /// Makes the key and the database of a new run.
@@ -133,20 +179,8 @@ pub(super) fn read_all(
             .map_err(|error| storage(path, error.into()))?;
         Ok(value.map(|value| value.value().to_owned()))
     };
-    let damaged = |why: &str| Error::Damaged {
-        path: path.clone(),
-        why: why.to_owned(),
-    };
-    let needs = text("reader")?.and_then(|reader| reader.parse().ok());
-    let needs: u32 = needs.ok_or_else(|| damaged("it has no version"))?;
-    if needs > READER {
-        return Err(Error::Newer {
-            path: path.clone(),
-            needs,
-            reads: READER,
-            software: text("software")?.unwrap_or_default(),
-        });
-    }
+    let damaged = |why: &str| damaged(path, why);
+    check_reader(path, text("reader")?.as_deref(), text("software")?)?;
     let found = text("run_id")?.ok_or_else(|| damaged("it has no run"))?;
     if found != run {
         return Err(Error::OtherRun {

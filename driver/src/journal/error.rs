@@ -31,13 +31,21 @@ pub enum Error {
         /// The run of the journal.
         found: String,
     },
-    /// A run that has not ended has its journal at the path of a new one.
-    #[error("{} is the journal of a run that has not ended: choose another path, or continue that run by elasticrun resume{}", path.display(), found.as_ref().map(|run| format!(" {run}")).unwrap_or_default())]
-    Exists {
+    /// A living driver holds the journal at the path of a new one.
+    #[error("{} is the journal of a run that has a driver{}: choose another path", path.display(), process(pid))]
+    InUse {
         /// The file.
         path: PathBuf,
-        /// The run of the journal, if it can be read.
-        found: Option<String>,
+        /// The process of the driver, if it is known.
+        pid: Option<u32>,
+    },
+    /// A file that is no journal, or one that cannot be read, is at the path of a new one.
+    #[error("{} is no journal that can be read, and is not replaced: choose another path, or remove the file ({why})", path.display())]
+    Occupied {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        why: String,
     },
     /// The journal was written by a release that older ones must not read.
     #[error("the journal {} was written by elasticrun {software} in format {needs}; this is elasticrun {}, which reads format {reads}: run the newer release", path.display(), env!("CARGO_PKG_VERSION"))]

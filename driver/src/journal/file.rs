@@ -11,7 +11,7 @@ use redb::Database;
 use super::{
     Entries, Error, Files,
     database::{
-        FIRST_COMMIT, META, STATE, guard, has_ended, now_millis, open_database, read_all, storage,
+        FIRST_COMMIT, META, STATE, guard, now_millis, open_database, read_all, run_of, storage,
         write_new,
     },
     lock::Lock,
@@ -36,38 +36,45 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Creates the files of a new run.
+    /// Creates the files of a new run. The second value is the run without an outcome whose journal was there.
     ///
     /// # Errors
-    /// A file cannot be created, or there is the journal of a run that has not ended. Nothing is left behind.
-    pub(super) fn create(path: &Path, run: &str) -> Result<Self, Error> {
+    /// See [`super::Journal::create`].
+    pub(super) fn create(path: &Path, run: &str) -> Result<(Self, Option<String>), Error> {
         let files = Files::beside(path);
         let made = make_directory(path)?;
         let mut created = Self::create_files(&files, run);
         match &mut created {
-            Ok(file) => file.made_directory = made,
+            Ok((file, _)) => file.made_directory = made,
             Err(_) if made => files.remove_directory(),
             Err(_) => {}
         }
         created
     }
 
-    fn create_files(files: &Files, run: &str) -> Result<Self, Error> {
+    fn create_files(files: &Files, run: &str) -> Result<(Self, Option<String>), Error> {
         let lock_is_new = !files.lock.exists();
-        let lock = Lock::take(&files.lock, run)?;
-        if let Err(error) = make_room(files) {
-            if lock_is_new {
-                let _ = fs::remove_file(&files.lock);
-            }
-            return Err(error);
+        let lock = Lock::take(&files.lock, run);
+        let is_in_use = matches!(lock, Err(Error::Locked { .. }));
+        let made_room = lock.and_then(|lock| Ok((make_room(files, &lock)?, lock)));
+        if made_room.is_err() && lock_is_new && !is_in_use {
+            let _ = fs::remove_file(&files.lock);
         }
+        let (replaced, lock) = made_room.map_err(|error| match error {
+            // The new run has no driver yet.
+            Error::Locked { pid, .. } => Error::InUse {
+                path: files.database.clone(),
+                pid,
+            },
+            error => error,
+        })?;
         let written = write_new(files, run);
         if written.is_err() {
             files.remove();
         }
         let (key, database) = written?;
         lock.record(FIRST_COMMIT);
-        Ok(Self {
+        let file = Self {
             identity: identity(&files.database).map_err(Error::io(&files.database))?,
             files: files.clone(),
             run: run.to_owned(),
@@ -76,13 +83,14 @@ impl File {
             made_directory: false,
             commits: FIRST_COMMIT,
             lock,
-        })
+        };
+        Ok((file, replaced))
     }
 
     /// Opens the journal of a run, and reads its entries.
     ///
     /// # Errors
-    /// See [`super::Journal::open`].
+    /// See [`super::Journal::read`].
     pub(super) fn open(path: &Path, run: &str) -> Result<(Self, Entries), Error> {
         let files = Files::beside(path);
         if !path.exists() {
@@ -114,14 +122,13 @@ impl File {
         Ok((file, read))
     }
 
-    /// The files of the journal.
-    pub(super) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    /// Whether the directory of the files was made for them.
-    pub(super) fn made_directory(&self) -> bool {
-        self.made_directory
+    /// Closes the journal and removes its files, with the directory that was made for them.
+    pub(super) fn discard(self) {
+        drop(self.database);
+        self.files.remove();
+        if self.made_directory {
+            self.files.remove_directory();
+        }
     }
 
     /// Writes entries in one durable transaction. With `ended`, marks the run as ended.
@@ -197,23 +204,29 @@ fn make_directory(path: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Removes the journal of an ended run at the path of a new one.
+/// Removes the journal at the path of a new one. No driver has it, since this one has its lock. Returns its run if that has no
+/// outcome.
 ///
 /// # Errors
-/// A run that has not ended has its journal there, or something else is there.
-fn make_room(files: &Files) -> Result<(), Error> {
+/// Something else is there.
+fn make_room(files: &Files, lock: &Lock) -> Result<Option<String>, Error> {
     let path = &files.database;
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    let of_file = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         of_file => of_file.map_err(Error::io(path))?,
     };
-    if has_ended(path) != Some(true) {
-        return Err(Error::Exists {
-            path: path.clone(),
-            found: None,
-        });
-    }
-    fs::remove_file(path).map_err(Error::io(path))
+    // A driver that was killed at its start leaves an empty file.
+    let found = match of_file.is_file() && of_file.len() == 0 {
+        true => None,
+        false => Some(run_of(path).map_err(|error| match error {
+            Error::Damaged { path, why } => Error::Occupied { path, why },
+            error => error,
+        })?),
+    };
+    // Durable before the new database is there, which has fewer commits.
+    lock.reset().map_err(Error::io(&files.lock))?;
+    fs::remove_file(path).map_err(Error::io(path))?;
+    Ok(found.and_then(|(run, ended)| (!ended).then_some(run)))
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

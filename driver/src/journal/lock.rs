@@ -59,6 +59,15 @@ impl Lock {
         self.commits
     }
 
+    /// Durably forgets the commits of an earlier journal.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn reset(&self) -> io::Result<()> {
+        self.record(0);
+        self.file.sync_data()
+    }
+
     /// Writes the number of commits that are durable now.
     pub(super) fn record(&self, commits: u64) {
         // Of the same length each time, so that a full disk cannot leave half of it. It is only for a later reader: the lock

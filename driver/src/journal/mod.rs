@@ -93,49 +93,80 @@ pub enum Notice {
 /// The answer to durable entries: whether they are durable, or why they are not. They are written later in that case.
 pub type Persisted = Result<(), String>;
 
-/// The journal of a running driver. Dropping it writes what waits, and releases the journal.
+/// The journal of a running driver. Dropping it writes what waits, and releases the journal. Dropping that of a run that has not
+/// begun ([`Journal::keep`]) removes its files, and waits at most two seconds for that.
 #[derive(Debug)]
 pub struct Journal {
     queue: Arc<thread::Queue>,
     /// Ends when the thread has closed the journal.
     closed: oneshot::Receiver<()>,
-    files: Files,
-    made_directory: bool,
+    is_kept: bool,
+    replaced: Option<String>,
+}
+
+/// A journal that was read. Dropping it closes the journal.
+#[derive(Debug)]
+pub struct Stored {
+    file: file::File,
+    /// Its entries.
+    pub entries: Entries,
+}
+
+impl Stored {
+    /// Starts to write the journal.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start(self) -> Result<(Journal, Entries, mpsc::Receiver<Notice>), Error> {
+        let (mut journal, notices) = Journal::start(self.file, None)?;
+        journal.is_kept = true;
+        Ok((journal, self.entries, notices))
+    }
 }
 
 impl Journal {
-    /// Creates the journal of a new run. A journal of an ended run at the same path is replaced.
+    /// Creates the journal of a new run. A journal at the same path is replaced if no driver has it. Blocks.
     ///
     /// # Errors
-    /// The files cannot be created, or there is the journal of a run that has not ended. Nothing is left behind.
+    /// The files cannot be created, or there is the journal of a living driver, or another file. Nothing is left behind.
     pub fn create(path: &Path, run_id: &str) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
-        Self::start(file::File::create(path, run_id)?)
+        let (file, replaced) = file::File::create(path, run_id)?;
+        Self::start(file, replaced)
     }
 
-    /// Opens the journal of a run whose driver has ended.
+    /// Reads the journal of a run whose driver has ended. Blocks.
     ///
     /// # Errors
     /// There is no such journal, another driver has it, or it cannot be read. It is not changed then.
-    pub fn open(
-        path: &Path,
-        run_id: &str,
-    ) -> Result<(Self, Entries, mpsc::Receiver<Notice>), Error> {
+    pub fn read(path: &Path, run_id: &str) -> Result<Stored, Error> {
         let (file, entries) = file::File::open(path, run_id)?;
-        let (journal, notices) = Self::start(file)?;
-        Ok((journal, entries, notices))
+        Ok(Stored { file, entries })
     }
 
-    fn start(file: file::File) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
+    fn start(
+        file: file::File,
+        replaced: Option<String>,
+    ) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
         let (notify, notices) = mpsc::channel(NOTICES);
-        let (files, made_directory) = (file.files().clone(), file.made_directory());
         let (queue, closed) = thread::start(file, notify)?;
         let journal = Self {
             queue,
             closed,
-            files,
-            made_directory,
+            is_kept: false,
+            replaced,
         };
         Ok((journal, notices))
+    }
+
+    /// Keeps the files from now on: the run begins.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// The run without an outcome whose journal this one has replaced.
+    #[must_use]
+    pub fn replaced(&self) -> Option<&str> {
+        self.replaced.as_deref()
     }
 
     /// Writes entries behind: soon, and together with later ones. Does not block.
@@ -174,20 +205,11 @@ impl Journal {
     }
 }
 
-impl Journal {
-    /// Removes the files of a run that has not begun. A journal that cannot be written is of no use to it.
-    pub(crate) async fn discard(mut self) {
-        self.queue.close();
-        let _ = timeout(CLOSE_TIMEOUT, &mut self.closed).await;
-        self.files.remove();
-        if self.made_directory {
-            self.files.remove_directory();
-        }
-    }
-}
-
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.queue.close();
+        match self.is_kept {
+            true => self.queue.close(),
+            false => self.queue.discard(CLOSE_TIMEOUT),
+        }
     }
 }

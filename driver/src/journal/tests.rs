@@ -59,7 +59,7 @@ async fn closed(mut journal: Journal) {
 /// program.
 fn reopened(path: &Path, run: &str) -> Result<(Journal, Entries, mpsc::Receiver<Notice>), Error> {
     loop {
-        match Journal::open(path, run) {
+        match Journal::read(path, run).and_then(Stored::start) {
             Err(Error::Locked { .. }) => std::thread::yield_now(),
             opened => return opened,
         }
@@ -70,7 +70,7 @@ fn reopened(path: &Path, run: &str) -> Result<(Journal, Entries, mpsc::Receiver<
 fn created_again(path: &Path, run: &str) -> Result<(Journal, mpsc::Receiver<Notice>), Error> {
     loop {
         match Journal::create(path, run) {
-            Err(Error::Locked { .. }) => std::thread::yield_now(),
+            Err(Error::InUse { .. }) => std::thread::yield_now(),
             created => return created,
         }
     }
@@ -141,10 +141,16 @@ async fn a_second_driver_is_refused_with_the_process_of_the_first() {
     let place = place();
     let (journal, _notices) = Journal::create(&place.path, RUN).expect("created");
     let expected = format!("run {RUN} has a driver (process {})", std::process::id());
-    let error = Journal::open(&place.path, RUN).expect_err("it is held");
+    let error = Journal::read(&place.path, RUN).expect_err("it is held");
     assert_eq!(error.to_string(), expected);
-    let error = Journal::create(&place.path, RUN).expect_err("it is held");
-    assert_eq!(error.to_string(), expected);
+    let error = Journal::create(&place.path, "second").expect_err("it is held");
+    let error = error.to_string();
+    let holder = format!("has a driver (process {})", std::process::id());
+    // The new run has no driver.
+    assert!(
+        error.contains(&holder) && !error.contains("second"),
+        "{error}"
+    );
     closed(journal).await;
     reopened(&place.path, RUN).expect("it is free");
 }
@@ -316,20 +322,71 @@ async fn a_value_that_was_moved_to_another_entry_is_damage() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_in_use_is_refused_until_its_run_has_ended() {
+async fn a_journal_that_no_driver_has_is_replaced_and_an_unfinished_run_is_named() {
     let place = place();
     let (journal, _notices) = Journal::create(&place.path, RUN).expect("created");
     assert_eq!(journal.persist([entry("a", "1")]).await, Ok(Ok(())));
     closed(journal).await;
-    let error = created_again(&place.path, "second").expect_err("in use");
-    assert!(matches!(error, Error::Exists { .. }), "{error}");
-    let (journal, entries, _notices) = reopened(&place.path, RUN).expect("untouched");
-    assert_eq!(text(&entries), [("a", "1")]);
-    assert_eq!(journal.end([entry("final", "0")]).await, Ok(()));
     let (journal, _notices) = created_again(&place.path, "second").expect("replaced");
+    assert_eq!(journal.replaced(), Some(RUN));
+    assert_eq!(journal.end([entry("final", "0")]).await, Ok(()));
+    let (journal, _notices) = created_again(&place.path, "third").expect("replaced");
+    assert_eq!(journal.replaced(), None, "it has an outcome");
     closed(journal).await;
-    let (_journal, entries, _notices) = reopened(&place.path, "second").expect("sound");
+    let (_journal, entries, _notices) = reopened(&place.path, "third").expect("sound");
     assert!(entries.is_empty());
+}
+
+#[tokio::test]
+async fn the_journal_of_a_driver_that_was_killed_is_replaced() {
+    let place = place();
+    let (_entries, killed) = written(&place.path, 2).await;
+    fs::write(&place.path, killed).expect("ours");
+    assert_eq!(
+        database::has_ended(&place.path),
+        None,
+        "only a repair can read it"
+    );
+    let (journal, _notices) = created_again(&place.path, "second").expect("replaced");
+    assert_eq!(journal.replaced(), Some(RUN));
+    closed(journal).await;
+    // So does one that was killed before its first commit.
+    fs::write(&place.path, "").expect("ours");
+    let (journal, _notices) = created_again(&place.path, "third").expect("replaced");
+    assert_eq!(journal.replaced(), None);
+}
+
+#[tokio::test]
+async fn an_ended_journal_that_was_read_is_closed_again() {
+    let place = place();
+    let (journal, _notices) = Journal::create(&place.path, RUN).expect("created");
+    assert_eq!(journal.end([entry("final", "0")]).await, Ok(()));
+    let (journal, _entries, _notices) = reopened(&place.path, RUN).expect("sound");
+    closed(journal).await;
+    let stored = loop {
+        match Journal::read(&place.path, RUN) {
+            Err(Error::Locked { .. }) => std::thread::yield_now(),
+            read => break read.expect("sound"),
+        }
+    };
+    drop(stored);
+    assert_eq!(database::has_ended(&place.path), Some(true));
+}
+
+#[tokio::test]
+async fn the_journal_of_a_run_that_has_not_begun_is_removed() {
+    let place = place();
+    let directory = place.path.parent().expect("a parent");
+    let (journal, _notices) = Journal::create(&place.path, RUN).expect("created");
+    assert_eq!(journal.persist([entry("a", "1")]).await, Ok(Ok(())));
+    drop(journal);
+    assert!(!directory.exists());
+    let (mut journal, _notices) = Journal::create(&place.path, RUN).expect("created");
+    journal.keep();
+    drop(journal);
+    let (journal, _entries, _notices) = reopened(&place.path, RUN).expect("it is there");
+    drop(journal);
+    reopened(&place.path, RUN).expect("a journal that was there before stays");
 }
 
 #[tokio::test]
@@ -338,7 +395,9 @@ async fn a_file_that_is_no_journal_is_not_replaced() {
     fs::create_dir_all(place.path.parent().expect("a parent")).expect("made");
     fs::write(&place.path, "notes").expect("made");
     let error = Journal::create(&place.path, RUN).expect_err("in use");
-    assert!(matches!(error, Error::Exists { .. }), "{error}");
+    assert!(matches!(error, Error::Occupied { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("is no journal that can be read"), "{error}");
     assert_eq!(fs::read(&place.path).expect("untouched"), b"notes");
     let files = Files::beside(&place.path);
     assert!(

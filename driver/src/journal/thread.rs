@@ -31,6 +31,10 @@ struct Pending {
     ended: bool,
     /// No entries follow.
     closing: bool,
+    /// Write nothing more, and remove the files.
+    discarding: bool,
+    /// The thread has closed the journal.
+    closed: bool,
     /// The end of the last try, and whether it failed.
     last: Option<(Instant, bool)>,
 }
@@ -61,6 +65,7 @@ impl Pending {
         let failed = matches!(self.last, Some((_, true)));
         let waits = !self.dirty.is_empty() || !self.answers.is_empty() || self.ended;
         match self.last {
+            _ if self.discarding => Due::End,
             // One try is enough at the end.
             _ if self.closing && (!waits || failed && self.answers.is_empty()) => Due::End,
             _ if !waits => Due::Never,
@@ -138,6 +143,26 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Ends the thread, which removes the files of the journal. Blocks until it has, for this long at most.
+    pub(super) fn discard(&self, limit: Duration) {
+        let mut pending = self.lock();
+        pending.discarding = true;
+        self.changed.notify_all();
+        let until_closed =
+            (self.changed).wait_timeout_while(pending, limit, |pending| !pending.closed);
+        drop(until_closed);
+    }
+
+    /// Closes the journal at the end of the thread.
+    fn finish(&self, file: File) {
+        match self.lock().discarding {
+            true => file.discard(),
+            false => drop(file),
+        }
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
     /// Waits until something is to be written, and takes it. `None` at the end.
     fn next(&self) -> Option<(Dirty, Vec<oneshot::Sender<Persisted>>, bool)> {
         let mut pending = self.lock();
@@ -198,6 +223,7 @@ fn write(mut file: File, queue: &Queue, notices: &mpsc::Sender<Notice>) {
             let _ = answer.send(result.clone());
         }
     }
+    queue.finish(file);
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ pub(super) fn exit_text(exit: &Exit) -> String {
 }
 
 /// `signal 9 (SIGKILL)`.
-pub(super) fn signal_text(signal: i32) -> String {
+pub(crate) fn signal_text(signal: i32) -> String {
     match nix::sys::signal::Signal::try_from(signal) {
         Ok(name) => format!("signal {signal} ({name})"),
         Err(_) => format!("signal {signal}"),

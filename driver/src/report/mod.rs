@@ -20,7 +20,7 @@ use tracing::Level;
 
 use crate::journal::Notice;
 
-pub(crate) use decision::count;
+pub(crate) use decision::{count, signal_text};
 pub(crate) use events::Event;
 use repeats::Repeats;
 pub(crate) use summary::outcome as outcome_lines;

@@ -235,6 +235,11 @@ fn a_named_journal_is_used_again_once_its_run_has_ended() {
         let ended = job().run();
         ended.expect(0, &["succeeded"]);
         assert!(!ended.path(STATE).exists(), "only where the user wants it");
+        assert!(!ended.stderr.contains("is replaced"), "{}", ended.stderr);
+        // The outcome may be read in between.
+        let run = run_of(&journal);
+        let (code, said) = resume(directory.path(), &[&run, "--journal", &journal]);
+        assert_eq!(code, 0, "{said}");
     }
     let mut names: Vec<_> = fs::read_dir(directory.path())
         .unwrap()
@@ -246,7 +251,30 @@ fn a_named_journal_is_used_again_once_its_run_has_ended() {
     lives.wait_training(1, 1);
     job().run().expect(2, &["has a driver"]);
     lives.kill_driver();
-    job().run().expect(2, &["a run that has not ended"]);
+    let run = run_of(&journal);
+    let ended = job().run();
+    ended.expect(0, &["succeeded"]);
+    let replaced = format!("was the journal of run {run}, which has no outcome; it is replaced");
+    assert!(ended.stderr.contains(&replaced), "{}", ended.stderr);
+}
+
+/// The run of a journal that no driver has, as the refusal of another one names it.
+fn run_of(journal: &str) -> String {
+    let (_, said) = resume(Path::new("/"), &["0badcafe", "--journal", journal]);
+    let found = said
+        .split("is of run ")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next());
+    found.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join("journal").display().to_string();
+    let job = Job::new("-np 1 --call-fd 99").flag(["--journal", &journal]);
+    job.run().expect(2, &["--call-fd 99"]);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
