@@ -36,6 +36,8 @@ impl Lock {
         let file = (OpenOptions::new().read(true).write(true).create(true))
             .truncate(false)
             .mode(0o600)
+            // A lock behind a link would be that of another file.
+            .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .map_err(Error::io(path))?;
         match file.try_lock() {
@@ -110,6 +112,16 @@ mod tests {
         assert_eq!(error.to_string(), expected);
         drop(first);
         Lock::take(&path, "r").expect("it is free");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (link, file) = (directory.path().join("lock"), directory.path().join("file"));
+        fs::write(&file, "of a person").expect("ours");
+        std::os::unix::fs::symlink(&file, &link).expect("ours");
+        Lock::take(&link, "r").expect_err("a link");
+        assert_eq!(fs::read(&file).expect("untouched"), b"of a person");
     }
 
     #[test]
