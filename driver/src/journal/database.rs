@@ -36,8 +36,9 @@ const CACHE: usize = 1 << 20;
 pub(super) const META: TableDefinition<'_, &str, &str> = TableDefinition::new("meta");
 pub(super) const STATE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
 
-/// Whether the journal at this path is of a run that has ended. `None` if it cannot be read without a change, as after the
+/// Whether the journal at this path is marked as that of a run that has ended. `None` if it cannot be read without a change, as after the
 /// death of its driver.
+#[cfg(test)]
 pub(super) fn has_ended(path: &Path) -> Option<bool> {
     let ended = guard(path, || {
         let read = || -> Result<bool, redb::Error> {

@@ -49,10 +49,8 @@ fn text(entries: &Entries) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Closes a journal as the end of its process does, and waits until its lock is free.
-async fn closed(mut journal: Journal) {
-    journal.queue.close();
-    let _ = (&mut journal.closed).await;
+async fn closed(journal: Journal) {
+    journal.close().await;
 }
 
 /// Opens a journal that was closed in this process. A child that another test starts has a copy of each lock until it runs its
