@@ -82,6 +82,9 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     } = identity;
     let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
+    if journal.is_some() {
+        terminal.line(&resume_line(&run_id, &settings.journal));
+    }
     if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
         token.announce(join, address, &terminal);
     }
@@ -184,6 +187,15 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     driver.reporter.finish(&outcome, code, &driver.job);
     terminal.flush(FLUSH_TIMEOUT);
     Ok(code)
+}
+
+/// The line that names a run with a journal, so that its user can find it again.
+fn resume_line(run_id: &str, journal: &config::Journal) -> String {
+    let place = match journal {
+        config::Journal::File(path) => format!(" --journal {}", path.display()),
+        config::Journal::InStateDirectory | config::Journal::None => String::new(),
+    };
+    format!("run {run_id}: elasticrun resume {run_id}{place} shows its outcome once it has ended")
 }
 
 /// Reports a signal that ends a job before it has begun.

@@ -67,6 +67,8 @@ fn a_run_that_has_ended_shows_its_outcome_and_repeats_its_exit_code() {
     ended.expect(0, &["succeeded"]);
     let state = ended.path(STATE);
     let (_, id) = only_run(&state);
+    let named = format!("run {id}: elasticrun resume {id} shows its outcome");
+    assert!(ended.stderr.contains(&named), "{}", ended.stderr);
     let (code, said) = resume(&state, &[&id]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(
@@ -196,6 +198,27 @@ fn a_job_without_a_place_for_its_journal_runs() {
         ended.stderr
     );
     assert!(!ended.path(STATE).exists());
+}
+
+#[test]
+fn a_user_without_a_home_gets_one_warning() {
+    let without = ["env", "-u", "XDG_STATE_HOME", "-u", "HOME"];
+    let ended = Job::new("-np 1")
+        .before(without)
+        .plan(|plan| plan.steps = Some(2))
+        .flag(["--journal", "auto"])
+        .run();
+    ended.expect(0, &["succeeded"]);
+    let warnings = ended
+        .stderr
+        .matches("the journal cannot be written")
+        .count();
+    assert_eq!(warnings, 1, "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("neither XDG_STATE_HOME nor HOME"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
