@@ -28,7 +28,7 @@ pub enum Found {
     /// It has an outcome.
     Ended(Final),
     /// It has none, and no driver.
-    Unfinished(Unfinished),
+    Unfinished(Box<Unfinished>),
 }
 
 /// A run without an outcome. Dropping it closes its journal.
@@ -93,7 +93,7 @@ pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
     let stored = Journal::read(&path, &run)?;
     Ok(match Final::read(&stored.entries) {
         Some(outcome) => Found::Ended(outcome),
-        None => Found::Unfinished(Unfinished { run, stored }),
+        None => Found::Unfinished(Box::new(Unfinished { run, stored })),
     })
 }
 
