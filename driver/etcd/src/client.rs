@@ -16,7 +16,8 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::{
-    Compare, Found, Keys, LeaseId, Op, Options, Outcome, Revision, User, Watch, WatchError,
+    ClearPassword, Compare, Found, Keys, LeaseId, Op, Options, Outcome, Revision, User, Watch,
+    WatchError,
     error::{Attempt, Error},
     model::{LeaseAnswer, RangeAnswer, TxnAnswer, range_request, txn_request, watch_request},
     transport::{Answer, Transport},
@@ -107,15 +108,19 @@ pub struct Granted {
 
 impl Client {
     /// A client that has sent nothing yet.
-    pub fn new(options: &Options) -> Self {
-        Self(Arc::new(Inner {
+    ///
+    /// # Errors
+    /// [`ClearPassword`] if it would send the password of a user in clear to another host.
+    pub fn new(options: &Options) -> Result<Self, ClearPassword> {
+        options.check_password()?;
+        Ok(Self(Arc::new(Inner {
             transport: Transport::new(options),
             endpoints: options.endpoints.clone(),
             deadline: options.deadline,
             user: options.user.clone(),
             token: Mutex::new(None),
             preferred: AtomicUsize::new(0),
-        }))
+        })))
     }
 
     /// Grants a lease of about `ttl`, at least a second. If the answer is lost, a lease may be left that ends by itself.

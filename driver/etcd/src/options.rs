@@ -1,12 +1,10 @@
-//! How to reach a cluster: its endpoints, certificates and user.
+//! How to reach a cluster: its endpoints and user.
 
-use std::{fmt, fs, path::Path, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
 use zeroize::Zeroizing;
+
+use crate::Tls;
 
 /// The port of an endpoint that names none.
 const PORT: u16 = 2379;
@@ -104,70 +102,14 @@ impl fmt::Debug for User {
     }
 }
 
-/// A file with certificates or keys that cannot be used.
+/// A user whose password would cross a network in clear.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{path}: {why}")]
-pub struct TlsError {
-    path: String,
-    why: String,
-}
-
-/// The certificates with which endpoints are reached over https.
-#[derive(Clone, Debug)]
-pub struct Tls(pub(crate) rustls::ClientConfig);
-
-impl Tls {
-    /// Trusts the certificates in `ca`, a file of PEM; without, those of the system. `client` has the files of the
-    /// certificates and of the key with which this process proves itself.
-    ///
-    /// # Errors
-    /// A file cannot be read, or has nothing usable.
-    pub fn from_files(ca: Option<&Path>, client: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
-        let mut roots = RootCertStore::empty();
-        match ca {
-            Some(path) => {
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| bad(path, error))?;
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let provider = rustls::crypto::ring::default_provider().into();
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the suites of both versions")
-            .with_root_certificates(roots);
-        let config = match client {
-            None => builder.with_no_client_auth(),
-            Some((chain, key)) => {
-                let pem = Zeroizing::new(fs::read(key).map_err(|error| bad(key, error))?);
-                let private = PrivateKeyDer::from_pem_slice(&pem)
-                    .map_err(|_| bad(key, "it has no private key as PEM"))?;
-                builder
-                    .with_client_auth_cert(certificates(chain)?, private)
-                    .map_err(|error| bad(key, error))?
-            }
-        };
-        Ok(Self(config))
-    }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = fs::read(path).map_err(|error| bad(path, error))?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err(bad(path, "it has no certificate as PEM")),
-    }
-}
-
-fn bad(path: &Path, why: impl ToString) -> TlsError {
-    TlsError {
-        path: path.display().to_string(),
-        why: why.to_string(),
-    }
+#[error(
+    "the password of etcd user {user:?} would reach {endpoint} in clear: use TLS, or an endpoint on this host"
+)]
+pub struct ClearPassword {
+    user: String,
+    endpoint: String,
 }
 
 /// How a [`Client`](crate::Client) reaches its cluster.
@@ -193,6 +135,30 @@ impl Options {
             deadline: Duration::from_secs(2),
         }
     }
+
+    /// Checks that no password is sent in clear to another host.
+    pub(crate) fn check_password(&self) -> Result<(), ClearPassword> {
+        let (None, Some(user)) = (&self.tls, &self.user) else {
+            return Ok(());
+        };
+        match self.endpoints.iter().find(|endpoint| !is_local(endpoint)) {
+            None => Ok(()),
+            Some(endpoint) => Err(ClearPassword {
+                user: user.name.clone(),
+                endpoint: endpoint.clone(),
+            }),
+        }
+    }
+}
+
+/// Whether an endpoint, `HOST:PORT`, is on the loopback interface.
+fn is_local(endpoint: &str) -> bool {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]
@@ -248,23 +214,37 @@ mod tests {
     }
 
     #[test]
-    fn files_without_certificates_are_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("ca.pem");
-        let error = Tls::from_files(Some(&path), None).unwrap_err().to_string();
-        assert!(error.contains("ca.pem: No such file"), "{error}");
-        fs::write(&path, "nothing").unwrap();
-        let error = Tls::from_files(Some(&path), None).unwrap_err().to_string();
-        assert!(
-            error.ends_with("ca.pem: it has no certificate as PEM"),
-            "{error}"
-        );
-        let error = Tls::from_files(None, Some((&path, &path)))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.ends_with("ca.pem: it has no private key as PEM"),
-            "{error}"
-        );
+    fn a_password_goes_in_clear_to_this_host_only() {
+        let with_user = |endpoints: &[&str]| {
+            let endpoints = endpoints.iter().map(|text| (*text).to_owned());
+            let mut options = Options::new(endpoints.collect());
+            options.user = Some(User {
+                name: "root".into(),
+                password: Zeroizing::new("hunter2".into()),
+            });
+            options
+        };
+        for local in ["127.0.0.1:2379", "127.9.9.9:1", "[::1]:2379", "localhost:1"] {
+            assert_eq!(with_user(&[local]).check_password(), Ok(()), "{local}");
+        }
+        for other in ["10.0.0.1:2379", "[fe80::1]:1", "a:2379", "127.0.0.1.a:1"] {
+            let mut options = with_user(&["127.0.0.1:2379", other]);
+            let why = crate::Client::new(&options).unwrap_err().to_string();
+            assert!(
+                why.contains(other) && why.contains("in clear") && !why.contains("hunter2"),
+                "{why}"
+            );
+            options.user = None;
+            assert_eq!(options.check_password(), Ok(()));
+        }
+        let mut options = with_user(&["a:2379"]);
+        let provider = rustls::crypto::ring::default_provider().into();
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        options.tls = Some(Tls(config));
+        assert_eq!(options.check_password(), Ok(()));
     }
 }

@@ -107,14 +107,14 @@ async fn other_servers_are_no_gateway() {
 async fn an_endpoint_that_refuses_is_skipped_also_by_a_transaction() {
     let gateway = Gateway::start([answer(&["{}"]), answer(&["{}"])]).await;
     let endpoints = vec![REFUSED[0].into(), gateway.endpoint.clone()];
-    let client = Client::new(&Options::new(endpoints));
+    let client = Client::new(&Options::new(endpoints)).unwrap();
     assert!(client.txn(&[], &[], &[]).await.is_ok());
     assert!(client.range(&key(), 0, NOW).await.is_ok());
 }
 
 #[tokio::test]
 async fn all_endpoints_are_named_if_none_can_be_reached() {
-    let client = Client::new(&Options::new(REFUSED.map(str::to_owned).to_vec()));
+    let client = Client::new(&Options::new(REFUSED.map(str::to_owned).to_vec())).unwrap();
     let error = client.txn(&[], &[], &[]).await.unwrap_err();
     assert!(!error.may_have_happened() && error.is_temporary());
     for endpoint in REFUSED {
@@ -129,14 +129,14 @@ async fn only_requests_that_may_be_repeated_go_on_behind_a_silent_endpoint() {
     let other = Gateway::start([answer(&["{}"]), answer(&["{}"])]).await;
     let mut options = Options::new(vec![silent.endpoint.clone(), other.endpoint.clone()]);
     options.deadline = Duration::from_millis(300);
-    let client = Client::new(&options);
+    let client = Client::new(&options).unwrap();
     let error = client.txn(&[], &[], &[]).await.unwrap_err();
     assert!(matches!(error, Error::NoAnswer(_)) && error.may_have_happened());
     assert_eq!(other.paths().len(), 0);
     // The next call begins with the other endpoint.
     assert!(client.range(&key(), 0, NOW).await.is_ok());
     assert_eq!(silent.paths().len(), 1);
-    let fresh = Client::new(&options);
+    let fresh = Client::new(&options).unwrap();
     assert!(fresh.range(&key(), 0, NOW).await.is_ok());
     assert_eq!((silent.paths().len(), other.paths().len()), (2, 2));
 }
@@ -157,7 +157,7 @@ fn with_user(endpoints: Vec<String>) -> Client {
         name: "root".into(),
         password: "hunter2".to_owned().into(),
     });
-    Client::new(&options)
+    Client::new(&options).expect("no password in clear")
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ impl Gateway {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(&Options::new(vec![self.endpoint.clone()]))
+        Client::new(&Options::new(vec![self.endpoint.clone()])).expect("no password in clear")
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {

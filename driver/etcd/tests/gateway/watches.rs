@@ -85,6 +85,6 @@ async fn a_watch_opens_at_the_next_endpoint() {
     let endpoints = gateways.iter().map(|gateway| gateway.endpoint.clone());
     options.endpoints.extend(endpoints);
     options.deadline = Duration::from_millis(300);
-    let watch = Client::new(&options).watch(&key(), NOW).await;
+    let watch = Client::new(&options).unwrap().watch(&key(), NOW).await;
     watch.expect("the last one answers");
 }

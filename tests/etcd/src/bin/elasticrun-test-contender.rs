@@ -22,7 +22,7 @@ async fn main() {
         endpoints: vec![],
         give_up: Duration::from_secs(60),
     };
-    let client = Client::new(&Options::new(arguments.collect()));
+    let client = Client::new(&Options::new(arguments.collect())).expect("no password in clear");
     let leader = Leader::start(client, &prefix, settings);
     let (mut last, mut is_refused) = (None, false);
     loop {

@@ -23,7 +23,7 @@ fn client(cluster: &Cluster, name: &str, password: &str) -> Client {
         name: name.into(),
         password: password.to_owned().into(),
     });
-    Client::new(&options)
+    Client::new(&options).expect("no password in clear")
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn only_the_right_user_reads_and_writes() {
         let line = error.to_string();
         assert!(!line.contains('\n') && line.len() < 200, "{line}");
     }
-    let stranger = Client::new(&Options::new(cluster.endpoints()));
+    let stranger = Client::new(&Options::new(cluster.endpoints())).expect("no password in clear");
     let error = write(&stranger, "a", "2").await.unwrap_err();
     assert!(
         !error.is_temporary() && !error.may_have_happened(),

@@ -41,7 +41,7 @@ async fn a_member_that_hangs_is_left_for_another_one() {
     let cluster = cluster!(3);
     let mut options = Options::new(cluster.endpoints());
     options.deadline = Duration::from_millis(700);
-    let client = Client::new(&options);
+    let client = Client::new(&options).expect("no password in clear");
     // The client begins with the first member.
     cluster.stop(0);
     assert!(create(&client, "a", "1").await);
@@ -62,7 +62,7 @@ async fn without_a_quorum_nothing_is_read_or_written_and_watches_end() {
     let mut cluster = cluster!(3);
     let mut options = Options::new(cluster.endpoints());
     options.endpoints.rotate_left(2);
-    let client = Client::new(&options);
+    let client = Client::new(&options).expect("no password in clear");
     let written = write(&client, "a", "1").await.unwrap().revision;
     // At the member that stays.
     let mut watch = client
@@ -78,7 +78,7 @@ async fn without_a_quorum_nothing_is_read_or_written_and_watches_end() {
 
     cluster.kill(2);
     // A client without open connections: one that breaks may have carried the request.
-    let fresh = Client::new(&options);
+    let fresh = Client::new(&options).expect("no password in clear");
     let error = write(&fresh, "a", "2").await.unwrap_err();
     assert!(
         !error.may_have_happened() && error.is_temporary(),

@@ -25,7 +25,7 @@ pub(crate) use cluster;
 pub(crate) const NOW: Revision = Revision(0);
 
 pub(crate) fn client(cluster: &Cluster) -> Client {
-    Client::new(&Options::new(cluster.endpoints()))
+    Client::new(&Options::new(cluster.endpoints())).expect("no password in clear")
 }
 
 pub(crate) fn key(name: &str) -> Keys {

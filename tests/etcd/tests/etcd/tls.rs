@@ -1,6 +1,6 @@
 //! A member that serves https and wants certificates.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::support::{eventually, write};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -41,6 +41,8 @@ fn certificates(directory: &Path, address: &str) {
             &format!("{name}.key"),
             pem("PRIVATE KEY", key.serialized_der()),
         );
+        let closed = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(directory.join(format!("{name}.key")), closed).expect("our file");
     }
 }
 
@@ -68,7 +70,7 @@ async fn a_certificate_opens_the_connection() {
     let client = |tls: Tls| {
         let mut options = Options::new(cluster.endpoints());
         options.tls = Some(tls);
-        Client::new(&options)
+        Client::new(&options).expect("no password in clear")
     };
     let good = client(Tls::from_files(Some(&ca), Some((&chain, &key))).unwrap());
     eventually(async || write(&good, "a", "1").await).await;
