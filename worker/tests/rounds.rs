@@ -146,15 +146,21 @@ fn a_commit_that_an_agent_copies_stays_while_the_worker_commits() {
 }
 
 #[test]
-fn a_worker_that_exceeds_its_share_of_the_memory_for_commits_ends() {
+fn a_worker_that_exceeds_its_share_of_the_memory_for_commits_goes_on() {
     let agent = Agent::new();
     let offer = Offer {
+        buffers: 3,
         commit_memory: Some(6_000),
         ..Offer::default()
     };
     let mut a = agent.worker_with(0, "a_worker", offer);
     start(&mut [&mut a], 1, None);
-    assert_eq!(a.next_line(), "ended: the state could not be saved");
+    a.next_line();
+    a.run("add 5");
+    for count in 1..4 {
+        assert_eq!(a.run("commit"), format!("committed {}", id(1, count)));
+        assert_eq!(a.committed(id(1, count)), 5);
+    }
 }
 
 #[test]

@@ -184,7 +184,7 @@ pub struct Launch {
     pub network_interfaces: Vec<String>,
     /// Workers encrypt the messages of their collectives between hosts.
     pub encrypt_data: bool,
-    /// The most bytes that commits of all workers of a round may use.
+    /// The bytes of the commits of all workers of a round beyond which each worker has two buffers, not three.
     pub commit_memory: Option<u64>,
     /// A file whose appearance on a host says that the host will go away.
     pub notice_file: Option<String>,

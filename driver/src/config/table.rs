@@ -294,7 +294,7 @@ settings! {
             |arg| arg.visible_alias("network-interfaces");
         /// What workers encrypt between hosts: none, or data (their collectives, which are authenticated in any case)
         encrypt "encrypt" "WHAT": Encryption = Encryption::None, plain;
-        /// Most memory that commits of all workers may use together [default: no limit]
+        /// Memory for commits of all workers; where three of each would exceed it, each has two [default: no limit]
         commit_memory "commit-memory" "SIZE": Option<Size> = None, plain;
     }
     "Output" {

@@ -94,7 +94,8 @@ pub enum ToWorker {
         /// The number of buffers for commits. An older agent has two.
         #[serde(default = "two_buffers")]
         buffers: u8,
-        /// The most bytes that commits of all workers of a round may use. None for no limit, and from an older agent.
+        /// The bytes of the commits of all workers of a round beyond which each worker has two buffers, not three. None
+        /// for no limit, and from an older agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit_memory: Option<u64>,
     },

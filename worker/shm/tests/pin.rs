@@ -177,31 +177,66 @@ fn a_reader_that_is_slower_than_the_worker_gets_whole_commits() {
 }
 
 #[test]
-fn the_limit_takes_the_third_buffer_first_and_then_refuses() {
+fn beyond_the_limit_a_pinned_commit_is_overwritten_and_its_reader_notices() {
     let (memory, mut writer) = open(3);
-    // Three buffers of this size fit only without the memory that is allocated ahead.
-    writer.set_limit(Some(2 * LEN as u64 + 200_000));
+    // Two commits of this size fit, three do not.
+    writer.set_limit(Some(2 * LEN as u64 + 150_000));
     commit(&mut writer, 1);
     commit(&mut writer, 2);
     let pinned = memory.pin(id(2)).unwrap();
     commit(&mut writer, 3);
-    // The third buffer is needed now, and is beyond the limit.
+    assert!(pinned.is_intact() && is_whole(pinned.bytes(), 2));
+    // The third buffer would be the next. The first bytes fit into the limit, and the others do not.
     let mut write = writer.begin(id(4), 0).unwrap();
-    let refused = write.append(LEN).unwrap_err();
-    assert!(
-        matches!(refused, Error::OverLimit { need, limit: 600_000 } if need > 600_000),
-        "{refused}"
-    );
-    assert!(refused.to_string().contains("--commit-memory"), "{refused}");
-    assert!(is_whole(pinned.bytes(), 2));
-    assert_eq!(
-        memory.reader().unwrap().newest().unwrap().unwrap().id,
-        id(3)
-    );
-    // Without the pin, two buffers suffice.
+    write.append(1000).unwrap().fill(4);
+    write.append(LEN - 1000).unwrap().fill(4);
+    write.seal(None);
+    assert!(!pinned.is_intact());
+    let reader = memory.reader().unwrap();
+    for count in [3, 4] {
+        assert!(is_whole(reader.read(id(count)).unwrap().bytes(), count));
+    }
+    let total: u64 = allocated(&memory).iter().sum();
+    assert!(total <= 2 * LEN as u64 + 150_000, "{total}");
+    // The reader of a buffer that is pinned once more is deceived no more than the first.
     drop(pinned);
+    let pinned = memory.pin(id(4)).unwrap();
+    assert!(pinned.is_intact() && is_whole(pinned.bytes(), 4));
+}
+
+#[test]
+fn a_limit_that_becomes_smaller_takes_a_third_buffer_at_the_next_commit() {
+    let (memory, mut writer) = open(3);
+    commit(&mut writer, 1);
+    let pinned = memory.pin(id(1)).unwrap();
+    commit(&mut writer, 2);
+    commit(&mut writer, 3);
+    drop(pinned);
+    let three = allocated(&memory).iter().sum::<u64>();
+    writer.set_limit(Some(2 * three / 3 + 10_000));
     commit(&mut writer, 4);
-    commit(&mut writer, 5);
+    let total: u64 = allocated(&memory).iter().sum();
+    assert!(total <= 2 * three / 3 + 10_000, "{total} of {three}");
+    let newest = memory.reader().unwrap().newest().unwrap().unwrap();
+    assert_eq!(newest.id, id(4));
+}
+
+#[test]
+fn a_worker_has_two_buffers_also_beyond_the_limit() {
+    let (memory, mut writer) = open(3);
+    writer.set_limit(Some(10_000));
+    writer.reserve(LEN).unwrap();
+    for count in 1..6 {
+        commit(&mut writer, count);
+        let newest = memory.reader().unwrap().newest().unwrap().unwrap();
+        assert_eq!(newest.id, id(count));
+    }
+    let pinned = memory.pin(id(5)).unwrap();
+    commit(&mut writer, 6);
+    commit(&mut writer, 7);
+    assert!(!pinned.is_intact());
+    let third = allocated(&memory)[2];
+    assert!(third < LEN as u64, "{third}");
 }
 
 #[test]

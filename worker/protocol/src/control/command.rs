@@ -162,7 +162,8 @@ pub struct Setup {
     /// Workers encrypt the messages of their collectives between hosts. False from an older driver.
     #[serde(default)]
     pub encrypt_data: bool,
-    /// The most bytes that commits of all workers of a round may use. None for no limit, and from an older driver.
+    /// The bytes of the commits of all workers of a round beyond which each worker has two buffers, not three. None
+    /// for no limit, and from an older driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_memory: Option<u64>,
 }

@@ -45,16 +45,6 @@ pub enum Error {
         /// The newest id in the memory.
         newest: CommitId,
     },
-    /// A worker's share of the memory for commits is used up.
-    #[error(
-        "commits of this worker need {need} bytes, and its share of --commit-memory is {limit}: raise --commit-memory, or commit less state"
-    )]
-    OverLimit {
-        /// Bytes of all buffers.
-        need: u64,
-        /// Bytes that they may have.
-        limit: u64,
-    },
     /// The number of descriptors is neither 2 nor 3.
     #[error("{count} descriptors came for commits; run agent and worker of the same release")]
     Buffers {

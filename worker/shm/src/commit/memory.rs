@@ -132,8 +132,8 @@ fn read_only(fd: &OwnedFd) -> Result<OwnedFd, Error> {
     })
 }
 
-/// A commit whose bytes do not change, also if it becomes void. Only damaged memory makes the worker overwrite it, which
-/// [`PinnedCommit::is_intact`] tells.
+/// A commit whose bytes do not change, also if it becomes void. The worker overwrites it only if three commits exceed its
+/// limit, or if the memory is damaged. [`PinnedCommit::is_intact`] tells.
 #[derive(Debug)]
 pub struct PinnedCommit {
     commit: Commit,

@@ -30,11 +30,13 @@
 //!   the seal and then reads the pins (sequentially consistent on both sides, see `model`). So if both meet, at least one
 //!   of them notices and leaves the buffer to the other. At most one buffer is pinned at an instant, so one is always
 //!   free. The pin may move while the worker looks, which then looks again. If it never finds a free one, it takes a
-//!   pinned one: it clears the seal and counts an overrun before it writes, and the reader compares the count. A worker that has two buffers knows no pins.
+//!   pinned one: it clears the seal and counts an overrun before it writes, and the reader compares the count. It
+//!   does the same if three commits exceed its limit ([`CommitWriter::set_limit`]). A worker that has two buffers knows no pins.
 //!
 //! # Not promised
 //! The body carries no checksum. One is computed when the bytes leave the host or reach a disk.
 
+mod buffer;
 mod layout;
 mod memory;
 #[cfg(test)]

@@ -1,25 +1,17 @@
 //! Writing commits, on the worker's side.
 
-use std::{
-    io::{self, Write},
-    os::fd::OwnedFd,
-};
+use std::io::{self, Write};
 
 use elasticrun_protocol::{CommitId, Shard};
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, Header, Info, MAX_BUFFERS},
+    buffer::Buffer,
+    layout::{BODY, Info, MAX_BUFFERS},
     search::{Search, Step, choose},
     states::{States, find, newest, read_states},
 };
-use crate::memfd::{self, Mapping, PAGE};
-
-/// The unit in which files grow.
-const GROWTH_STEP: usize = 2 << 20;
-
-/// The limit of the memory that is allocated ahead, which is an eighth of the need.
-const MAX_AHEAD: usize = 16 << 20;
+use crate::memfd::PAGE;
 
 /// How often a commit looks again for a buffer that is not pinned. Only a pin that moves at the same time makes it look
 /// again.
@@ -30,16 +22,9 @@ const MAX_AGAIN: u16 = 1000;
 pub struct CommitWriter {
     /// Two or three. The third is used only while another one is pinned.
     buffers: Vec<Buffer>,
-    /// The most bytes that all buffers together may have.
+    /// The bytes of all buffers together beyond which two buffers must suffice.
     limit: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Buffer {
-    fd: OwnedFd,
-    mapping: Mapping,
-    /// Bytes from the start that are mapped and allocated, so that a write there cannot fail.
-    allocated: usize,
+    has_warned: bool,
 }
 
 impl CommitWriter {
@@ -55,10 +40,12 @@ impl CommitWriter {
         Ok(Self {
             buffers,
             limit: None,
+            has_warned: false,
         })
     }
 
-    /// Limits the bytes of all buffers together. Existing commits stay, also beyond the limit.
+    /// Sets the bytes of all buffers together beyond which a third buffer is not used. A worker needs two buffers, so it
+    /// has them also beyond the limit, and no commit fails by it. Existing commits stay.
     pub fn set_limit(&mut self, limit: Option<u64>) {
         self.limit = limit;
     }
@@ -117,6 +104,7 @@ impl CommitWriter {
             });
         }
         let target = self.open_buffer(newest.map(|(buffer, _)| buffer));
+        self.drop_third(target);
         Ok(CommitWrite {
             writer: self,
             target,
@@ -188,6 +176,17 @@ impl CommitWriter {
         self.read_states().ok().as_ref().and_then(newest)
     }
 
+    /// Frees a third buffer that is not needed if all together have more than the limit, which may have become smaller.
+    fn drop_third(&mut self, target: usize) {
+        let all = self.allocated_by_others(target) + self.buffers[target].allocated as u64;
+        if self.limit.is_some_and(|limit| all > limit)
+            && let Some(unused) = self.unused(target)
+            && let Err(error) = self.buffers[unused].free()
+        {
+            tracing::debug!(%error, "the memory of a third commit cannot be given back");
+        }
+    }
+
     /// Allocates memory for a body of `len` bytes. Existing bytes of the buffer stay, also on error.
     #[cold]
     fn ensure_allocated(&mut self, target: usize, len: usize) -> Result<(), Error> {
@@ -198,23 +197,53 @@ impl CommitWriter {
         self.buffers[target].ensure_allocated(len, spare)
     }
 
-    /// The bytes that the target may have, at least for a body of `len`. Frees a buffer that is not needed if there would
-    /// be too few.
+    /// The bytes that the target may have, at least those for a body of `len`. Frees a buffer that is not needed if all
+    /// together would have more than the limit.
     fn make_room(&mut self, target: usize, len: usize, limit: u64) -> Result<usize, Error> {
-        let need = len.saturating_add(BODY) as u64;
-        let mut others = self.allocated_by_others(target);
-        if others + need > limit
+        let need = len.saturating_add(BODY);
+        let is_over = |others: u64| others.saturating_add(need as u64) > limit;
+        if is_over(self.allocated_by_others(target))
             && let Some(unused) = self.unused(target)
         {
             self.buffers[unused].free()?;
-            others = self.allocated_by_others(target);
+        }
+        let others = self.allocated_by_others(target);
+        if is_over(others) && !std::mem::replace(&mut self.has_warned, true) {
+            let need = others.saturating_add(need as u64);
+            tracing::warn!(
+                need,
+                share = limit,
+                "two commits of this worker need more bytes than its share of --commit-memory, and stay in memory"
+            );
         }
         let spare = limit.saturating_sub(others);
-        if need > spare {
-            let need = others + need;
-            return Err(Error::OverLimit { need, limit });
+        Ok(usize::try_from(spare).unwrap_or(usize::MAX).max(need))
+    }
+
+    /// The pinned buffer that a commit of `len` bytes must take in place of the target, because three buffers of that size
+    /// would have more bytes than the limit. Without a limit, or if two buffers are too large by themselves, none.
+    fn instead_of_third(&self, target: usize, len: usize) -> Option<usize> {
+        let need = len.saturating_add(BODY) as u64;
+        let others = self.allocated_by_others(target);
+        if others.saturating_add(need) <= self.limit? || self.buffers.len() < MAX_BUFFERS {
+            return None;
         }
-        Ok(usize::try_from(spare).unwrap_or(usize::MAX))
+        let second = self.second(target);
+        let is_pinned = |buffer: &usize| {
+            *buffer != second
+                && *buffer != target
+                && self.buffers[*buffer].allocated > PAGE
+                && self.buffers[*buffer].header().is_pinned()
+        };
+        (0..self.buffers.len()).find(is_pinned)
+    }
+
+    /// The buffer that a worker needs beside the target: that of the newest commit, or the first one if there is none.
+    fn second(&self, target: usize) -> usize {
+        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
+        newest
+            .filter(|newest| *newest != target)
+            .unwrap_or(usize::from(target == 0))
     }
 
     fn allocated_by_others(&self, target: usize) -> u64 {
@@ -226,97 +255,20 @@ impl CommitWriter {
         others.map(|(_, buffer)| buffer.allocated as u64).sum()
     }
 
-    /// A buffer that a commit to the target can do without: it holds neither the newest commit nor a pinned one. Its
-    /// commit, if it has one, is gone then.
+    /// A buffer that a commit to the target can do without: neither the second one nor pinned. Its commit, if it has one,
+    /// is gone then.
     fn unused(&self, target: usize) -> Option<usize> {
         if self.buffers.len() < MAX_BUFFERS {
             return None;
         }
-        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
+        let second = self.second(target);
         let unused = |buffer: &usize| {
-            Some(*buffer) != newest
+            *buffer != second
                 && *buffer != target
                 && self.buffers[*buffer].allocated > PAGE
                 && self.buffers[*buffer].header().open_unless_pinned()
         };
         (0..self.buffers.len()).find(unused)
-    }
-}
-
-impl Buffer {
-    fn open(fd: OwnedFd) -> Result<Self, Error> {
-        let len = memfd::len(&fd).unwrap_or(0).max(PAGE as u64);
-        let len = usize::try_from(len).unwrap_or(PAGE);
-        let mapping = Mapping::new(&fd, len)?;
-        Header::in_mapping(&mapping).validate()?;
-        Ok(Self {
-            fd,
-            mapping,
-            allocated: PAGE,
-        })
-    }
-
-    fn header(&self) -> &Header {
-        Header::in_mapping(&self.mapping)
-    }
-
-    /// Allocates memory for a body of `len` bytes, and at most `max` bytes in all. Existing bytes stay, also on error.
-    fn ensure_allocated(&mut self, len: usize, max: usize) -> Result<(), Error> {
-        let too_long = || memfd::Error::Grow {
-            len: len as u64,
-            source: io::ErrorKind::FileTooLarge.into(),
-        };
-        let need = BODY.checked_add(len).ok_or_else(too_long)?;
-        if need <= self.allocated {
-            return Ok(());
-        }
-        if need > self.mapping.len() {
-            let ample = (need + need / 8).max(2 * self.mapping.len());
-            let ample = ample
-                .checked_next_multiple_of(GROWTH_STEP)
-                .ok_or_else(too_long)?;
-            // Memory beyond the need costs address space only. If that is limited, map the need only.
-            if self.extend(ample).is_err() {
-                self.extend(need)?;
-            }
-        }
-        let ahead = need + (need / 8).min(MAX_AHEAD);
-        let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
-        let ahead = ahead.min(max).max(need);
-        self.allocated = match self.allocate(ahead) {
-            Ok(()) => ahead,
-            Err(_) => self.allocate(need).map(|()| need)?,
-        };
-        Ok(())
-    }
-
-    /// Gives the memory of an open buffer back to the system. Its address space stays.
-    fn free(&mut self) -> Result<(), Error> {
-        self.mapping.free(BODY..self.allocated)?;
-        self.allocated = PAGE;
-        Ok(())
-    }
-
-    fn extend(&mut self, len: usize) -> Result<(), memfd::Error> {
-        memfd::grow(&self.fd, len as u64)?;
-        self.mapping.extend(&self.fd, len)
-    }
-
-    fn allocate(&self, end: usize) -> Result<(), memfd::Error> {
-        self.mapping
-            .populate(&self.fd, self.allocated..end)
-            .map_err(|source| memfd::Error::Grow {
-                len: end as u64,
-                source,
-            })
-    }
-
-    /// The bytes of the body in an allocated range.
-    fn body(&mut self, from: usize, len: usize) -> &mut [u8] {
-        debug_assert!(BODY + from + len <= self.allocated);
-        // SAFETY: allocated bytes are mapped; the buffer is open, so that no reader takes them for a commit, and the
-        // exclusive borrow excludes other uses in this process.
-        unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr().add(BODY + from), len) }
     }
 }
 
@@ -336,8 +288,30 @@ impl CommitWrite<'_> {
     pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
         let end = self.len.saturating_add(len);
         if end > self.buffer().allocated - BODY {
+            if let Some(pinned) = self.writer.instead_of_third(self.target, end) {
+                self.move_to(pinned)?;
+            }
             self.writer.ensure_allocated(self.target, end)?;
         }
+        Ok(())
+    }
+
+    /// Goes on in a pinned buffer, whose readers notice, and frees the buffer that was chosen. On error, nothing is changed
+    /// but that the pinned commit is gone.
+    #[cold]
+    fn move_to(&mut self, pinned: usize) -> Result<(), Error> {
+        let (from, len) = (self.target, self.len);
+        let buffers = &mut self.writer.buffers;
+        buffers[pinned].header().open_despite_pins();
+        buffers[pinned].ensure_allocated(len, BODY + len)?;
+        if let Ok([old, new]) = buffers.get_disjoint_mut([from, pinned]) {
+            new.body(0, len).copy_from_slice(old.body(0, len));
+        }
+        buffers[from].free()?;
+        self.target = pinned;
+        tracing::debug!(
+            "a commit that was being copied is overwritten: three exceed --commit-memory"
+        );
         Ok(())
     }
 
