@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
+    cipher_speed,
     dial::{Dial, DialStep},
     inbound::{InboundHandshake, InboundStep},
     link::{Link, is_pending},
@@ -57,6 +58,9 @@ pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Err
         connector.sleep(&target, deadline)?;
     }
     let links = std::mem::take(&mut connector.links);
+    if !links.is_empty() {
+        cipher_speed::warn_if_slow();
+    }
     let mut all_here = true;
     for link in links.values() {
         all_here &= link.tune(plan.timeout).map_err(Error::io("setsockopt"))?;

@@ -23,6 +23,7 @@
 //! Secrecy, unless the job encrypts its data plane: lengths and times of messages are visible even
 //! then.
 
+mod cipher_speed;
 mod connect;
 mod dial;
 mod frame;
