@@ -9,17 +9,19 @@
 //! - A candidate becomes leader by one transaction: there is no `leader`, and `epoch` is as it was read. It writes `leader` and
 //!   the next epoch. So two leaders never have the same epoch.
 //! - A leader acts only before the end of its leadership: when the request of its last successful keep-alive was *sent*, plus
-//!   the granted time, minus a margin. The local monotonic clock decides. etcd ends the lease later than that, so the next
-//!   leader begins after the end of this one.
+//!   the granted time, minus a margin. CLOCK_BOOTTIME decides, which also counts while the machine is suspended. etcd ends
+//!   the lease later than that, so the next leader begins after the end of this one.
 //! - Each write of a leader holds only while `leader` still is the key that it created ([`Leader::write`]). So a leader that was
 //!   stopped, or whose machine was suspended, writes nothing after it was replaced, whatever its clock says.
 //!
 //! Not promised: that a leader knows at once that it is deposed. It knows before it writes.
 
+mod clock;
 mod machine;
 mod model;
 mod shell;
 
+pub use clock::{Clock, Time};
 pub use machine::Machine;
 pub use model::{Command, Event, Holder, Settings, Status};
 pub use shell::{Leader, WriteError};

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Command, Event, Holder, Settings, Status};
+use super::{Command, Event, Holder, Settings, Status, Time};
 use crate::{LeaseId, Revision};
 
 /// How long before the end of a lease its leader stops to act.
@@ -18,11 +18,11 @@ const RETRY: Duration = Duration::from_millis(200);
 struct Lease {
     id: LeaseId,
     /// Until when its holder may count on it.
-    until: Instant,
+    until: Time,
 }
 
 impl Lease {
-    fn new(id: LeaseId, sent: Instant, ttl: Duration) -> Self {
+    fn new(id: LeaseId, sent: Time, ttl: Duration) -> Self {
         let until = sent + ttl.saturating_sub(MARGIN);
         Self { id, until }
     }
@@ -48,9 +48,9 @@ pub struct Machine {
     /// Whether a call is under way.
     is_busy: bool,
     /// When the next call is due.
-    due: Option<Instant>,
+    due: Option<Time>,
     /// Until when etcd must have answered, where that is limited.
-    limit: Option<Instant>,
+    limit: Option<Time>,
     /// Whether the keys must be read once the call that is under way has ended.
     observe_again: bool,
     /// Whether there is a watch that has not ended.
@@ -60,7 +60,7 @@ pub struct Machine {
 
 impl Machine {
     /// A candidate that begins at once.
-    pub fn new(settings: Settings, now: Instant) -> Self {
+    pub fn new(settings: Settings, now: Time) -> Self {
         Self {
             limit: Some(now + settings.give_up),
             settings,
@@ -81,13 +81,13 @@ impl Machine {
     }
 
     /// When [`Machine::tick`] has something to do.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Time> {
         let due = self.due.filter(|_| !self.is_busy);
         due.into_iter().chain(self.limit).min()
     }
 
     /// Does what is due.
-    pub fn tick(&mut self, now: Instant, out: &mut Vec<Command>) {
+    pub fn tick(&mut self, now: Time, out: &mut Vec<Command>) {
         if self.limit.is_some_and(|limit| now >= limit) {
             self.retire(Status::Unreachable(self.failure.clone()), out);
         }
@@ -108,7 +108,7 @@ impl Machine {
     }
 
     /// Applies an event.
-    pub fn receive(&mut self, now: Instant, event: Event, out: &mut Vec<Command>) {
+    pub fn receive(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
         let is_answer = !matches!(event, Event::Changed | Event::Fenced(_) | Event::Resign);
         if is_answer {
             self.is_busy = false;
@@ -153,7 +153,7 @@ impl Machine {
     }
 
     /// Reads the keys as soon as no call is under way.
-    fn observe(&mut self, now: Instant) {
+    fn observe(&mut self, now: Time) {
         if self.is_busy {
             self.observe_again = true;
             return;
@@ -164,7 +164,7 @@ impl Machine {
 
     fn observed(
         &mut self,
-        now: Instant,
+        now: Time,
         leader: Option<(Holder, Revision, LeaseId)>,
         epoch: (u64, Revision),
         revision: Revision,
@@ -202,7 +202,7 @@ impl Machine {
         holder.nonce == self.settings.nonce && self.lease.is_some_and(|own| own.id == lease)
     }
 
-    fn granted(&mut self, now: Instant, lease: Lease, out: &mut Vec<Command>) {
+    fn granted(&mut self, now: Time, lease: Lease, out: &mut Vec<Command>) {
         let Phase::Granting { epoch } = self.phase else {
             out.push(Command::Revoke(lease.id));
             return;
@@ -230,13 +230,13 @@ impl Machine {
         self.call(command, out);
     }
 
-    fn won(&mut self, now: Instant, fence: Revision) {
+    fn won(&mut self, now: Time, fence: Revision) {
         if let Phase::Campaigning { epoch, .. } = self.phase {
             self.lead(now, epoch, fence);
         }
     }
 
-    fn lead(&mut self, now: Instant, epoch: u64, fence: Revision) {
+    fn lead(&mut self, now: Time, epoch: u64, fence: Revision) {
         let Some(lease) = self.lease else { return };
         self.phase = Phase::Leading;
         self.status = Status::Leading {
@@ -248,7 +248,7 @@ impl Machine {
         self.due = Some(now);
     }
 
-    fn kept_alive(&mut self, now: Instant, sent: Instant, id: LeaseId, ttl: Option<Duration>) {
+    fn kept_alive(&mut self, now: Time, sent: Time, id: LeaseId, ttl: Option<Duration>) {
         if self.phase != Phase::Leading || self.lease.is_none_or(|lease| lease.id != id) {
             return;
         }
@@ -268,14 +268,14 @@ impl Machine {
         self.due = Some((sent + ttl / 3).max(now));
     }
 
-    fn changed(&mut self, now: Instant) {
+    fn changed(&mut self, now: Time) {
         self.is_watching = false;
         if matches!(self.phase, Phase::Standby | Phase::Observing) {
             self.observe(now);
         }
     }
 
-    fn fenced(&mut self, now: Instant, refused: Revision) {
+    fn fenced(&mut self, now: Time, refused: Revision) {
         if matches!(self.status, Status::Leading { fence, .. } if fence == refused) {
             self.end_leadership(now);
             self.observe(now);
@@ -283,13 +283,13 @@ impl Machine {
     }
 
     /// Ends the leadership at `now`, if it has not ended before.
-    fn end_leadership(&mut self, now: Instant) {
+    fn end_leadership(&mut self, now: Time) {
         if let Status::Leading { until, .. } = &mut self.status {
             *until = (*until).min(now);
         }
     }
 
-    fn failed(&mut self, now: Instant, is_temporary: bool, why: String, out: &mut Vec<Command>) {
+    fn failed(&mut self, now: Time, is_temporary: bool, why: String, out: &mut Vec<Command>) {
         self.failure = why;
         let has_led = matches!(self.status, Status::Leading { .. });
         if !is_temporary && !has_led {

@@ -1,9 +1,10 @@
 //! What a candidate is, what it hears, and what it asks for.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Time;
 use crate::{LeaseId, Revision};
 
 /// What a candidate is told at its start.
@@ -43,7 +44,7 @@ pub enum Status {
         /// The revision in which it created the key `leader`.
         fence: Revision,
         /// The end of its leadership. It moves with each keep-alive, and may be past.
-        until: Instant,
+        until: Time,
     },
     /// Another one leads. This one never acts again.
     Deposed(Option<Holder>),
@@ -68,7 +69,7 @@ pub enum Event {
     /// The answer to [`Command::Grant`].
     Granted {
         /// When the request was sent.
-        sent: Instant,
+        sent: Time,
         /// The lease.
         lease: LeaseId,
         /// Its granted time to live.
@@ -77,7 +78,7 @@ pub enum Event {
     /// The answer to [`Command::KeepAlive`].
     KeptAlive {
         /// When the request was sent.
-        sent: Instant,
+        sent: Time,
         /// The lease.
         lease: LeaseId,
         /// Its time to live, or `None` if it is gone.

@@ -1,14 +1,14 @@
 //! Runs a candidate on a real cluster.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::sleep_until,
+    time::sleep,
 };
 
-use super::{Command, Event, Holder, Machine, Settings, Status};
+use super::{Clock, Command, Event, Holder, Machine, Settings, Status, Time};
 use crate::{
     Client, Compare, Error, KeyValue, Keys, LeaseId, Op, Outcome, Revision, Watch, error::Attempt,
 };
@@ -40,6 +40,7 @@ pub enum WriteError {
 pub struct Leader {
     client: Client,
     names: Arc<Names>,
+    clock: Clock,
     status: watch::Receiver<Status>,
     events: mpsc::UnboundedSender<Event>,
     task: JoinSet<()>,
@@ -48,16 +49,22 @@ pub struct Leader {
 impl Leader {
     /// Begins to run for leader under `prefix`, which all candidates of a run share. Needs a tokio runtime.
     pub fn start(client: Client, prefix: &str, settings: Settings) -> Self {
+        Self::start_with(client, prefix, settings, Clock::boottime())
+    }
+
+    /// As [`Leader::start`], with another clock.
+    pub fn start_with(client: Client, prefix: &str, settings: Settings, clock: Clock) -> Self {
         let names = Arc::new(Names {
             leader: format!("{prefix}/leader").into(),
             epoch: format!("{prefix}/epoch").into(),
         });
-        let machine = Machine::new(settings, Instant::now());
+        let machine = Machine::new(settings, clock.now());
         let (sender, status) = watch::channel(machine.status().clone());
         let (events, received) = mpsc::unbounded_channel();
         let candidate = Candidate {
             client: client.clone(),
             names: Arc::clone(&names),
+            clock: clock.clone(),
             machine,
             status: sender,
             calls: JoinSet::new(),
@@ -68,6 +75,7 @@ impl Leader {
         Self {
             client,
             names,
+            clock,
             status,
             events,
             task,
@@ -94,7 +102,7 @@ impl Leader {
     /// See [`WriteError`].
     pub async fn write(&self, steps: &[Op]) -> Result<Outcome, WriteError> {
         let fence = match self.status() {
-            Status::Leading { fence, until, .. } if Instant::now() < until => fence,
+            Status::Leading { fence, until, .. } if self.clock.now() < until => fence,
             _ => return Err(WriteError::NotLeader),
         };
         let own = Compare::Created(self.names.leader.clone(), fence);
@@ -118,6 +126,7 @@ impl Leader {
 struct Candidate {
     client: Client,
     names: Arc<Names>,
+    clock: Clock,
     machine: Machine,
     status: watch::Sender<Status>,
     calls: JoinSet<Option<Event>>,
@@ -127,13 +136,15 @@ struct Candidate {
 impl Candidate {
     async fn run(mut self, mut received: mpsc::UnboundedReceiver<Event>) {
         let mut out = Vec::new();
-        self.machine.tick(Instant::now(), &mut out);
+        self.machine.tick(self.clock.now(), &mut out);
         loop {
             self.execute(&mut out);
             let deadline = self.machine.next_deadline();
+            // After a suspend it ends late: it counts the time that the machine was awake.
+            let left = deadline.map(|deadline| deadline.since(self.clock.now()));
             let timer = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline.into()).await,
+                match left {
+                    Some(left) => sleep(left).await,
                     None => std::future::pending().await,
                 }
             };
@@ -156,7 +167,7 @@ impl Candidate {
                 () = timer => None,
                 else => return,
             };
-            let now = Instant::now();
+            let now = self.clock.now();
             match event {
                 Some(event) => self.machine.receive(now, event, &mut out),
                 None => self.machine.tick(now, &mut out),
@@ -200,8 +211,8 @@ impl Candidate {
                 self.watch = Some(watch);
                 continue;
             }
+            let sent = self.clock.now();
             self.calls.spawn(async move {
-                let sent = Instant::now();
                 match call(&client, &names, command, sent).await {
                     Ok(event) => event,
                     Err(error) => Some(Event::Failed {
@@ -218,7 +229,7 @@ async fn call(
     client: &Client,
     names: &Names,
     command: Command,
-    sent: Instant,
+    sent: Time,
 ) -> Result<Option<Event>, Error> {
     Ok(match command {
         Command::Observe => Some(observe(client, names).await?),

@@ -3,13 +3,17 @@
 use std::{
     io::{BufRead, BufReader, Lines},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use crate::support::{client, cluster, eventually, key, put, read};
 use elasticrun_etcd::{
     Client, LeaseId, Revision,
-    leader::{Leader, Settings, Status, WriteError},
+    leader::{Clock, Leader, Settings, Status, WriteError},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -64,6 +68,23 @@ async fn a_standby_takes_over_when_its_leader_resigns() {
     assert_eq!(leads(&mut second, 1).await.0, 2);
     second.write(&[put("a", "1", LeaseId(0))]).await.unwrap();
     assert!(read(&client, "a").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_leader_whose_machine_was_suspended_beyond_its_lease_leads_no_longer() {
+    let cluster = cluster!(1);
+    let client = client(&cluster);
+    let slept = Arc::new(AtomicU64::new(0));
+    let clock = Clock::new({
+        let (boottime, slept) = (Clock::boottime(), Arc::clone(&slept));
+        move || boottime.now() + Duration::from_secs(slept.load(Ordering::SeqCst))
+    });
+    let mut leader = Leader::start_with(client, RUN, settings(1, 600), clock);
+    leads(&mut leader, 1).await;
+    assert!(leader.write(&[]).await.is_ok());
+    // The key is still there, and no timer has ended: only the clock tells.
+    slept.store(601, Ordering::SeqCst);
+    assert_eq!(leader.write(&[]).await, Err(WriteError::NotLeader));
 }
 
 #[tokio::test]

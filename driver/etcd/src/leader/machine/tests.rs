@@ -1,6 +1,6 @@
 //! Candidates in virtual time, on an etcd that is slow, loses answers, and ends leases late.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -8,6 +8,7 @@ use super::*;
 
 const TTL: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(1);
+const START: Time = Time::after_boot(Duration::from_secs(1000));
 
 /// The two keys and the leases.
 #[derive(Default)]
@@ -16,14 +17,14 @@ struct Etcd {
     leader: Option<(Holder, Revision, LeaseId)>,
     epoch: (u64, Revision),
     /// When each lease ends.
-    leases: Vec<(LeaseId, Instant)>,
+    leases: Vec<(LeaseId, Time)>,
     /// The epochs of all leaders, in order.
     epochs: Vec<u64>,
 }
 
 impl Etcd {
     /// Ends leases that are over, with their keys.
-    fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: Time) {
         self.leases.retain(|(_, end)| now < *end);
         let ids: Vec<_> = self.leases.iter().map(|(id, _)| *id).collect();
         if self
@@ -37,7 +38,7 @@ impl Etcd {
     }
 
     /// Executes a command at `now`. `sent` is when it was sent.
-    fn execute(&mut self, now: Instant, sent: Instant, command: &Command) -> Option<Event> {
+    fn execute(&mut self, now: Time, sent: Time, command: &Command) -> Option<Event> {
         self.expire(now);
         match command {
             Command::Observe => Some(Event::Observed {
@@ -92,7 +93,7 @@ impl Etcd {
     }
 }
 
-fn candidate(nonce: u64, now: Instant) -> Machine {
+fn candidate(nonce: u64, now: Time) -> Machine {
     let settings = Settings {
         ttl: TTL,
         nonce,
@@ -110,7 +111,7 @@ fn failed() -> Event {
 }
 
 /// Answers all commands of a candidate at once, until it has none.
-fn run(machine: &mut Machine, etcd: &mut Etcd, now: Instant) -> Vec<Command> {
+fn run(machine: &mut Machine, etcd: &mut Etcd, now: Time) -> Vec<Command> {
     let (mut all, mut out) = (Vec::new(), Vec::new());
     machine.tick(now, &mut out);
     while !out.is_empty() {
@@ -123,7 +124,7 @@ fn run(machine: &mut Machine, etcd: &mut Etcd, now: Instant) -> Vec<Command> {
     all
 }
 
-fn leading(machine: &Machine) -> Option<(u64, Revision, Instant)> {
+fn leading(machine: &Machine) -> Option<(u64, Revision, Time)> {
     match machine.status() {
         Status::Leading {
             epoch,
@@ -136,11 +137,11 @@ fn leading(machine: &Machine) -> Option<(u64, Revision, Instant)> {
 
 #[test]
 fn the_first_candidate_leads_and_the_second_one_watches() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let (mut first, mut second) = (candidate(1, now), candidate(2, now));
     run(&mut first, &mut etcd, now);
     let (epoch, fence, until) = leading(&first).expect("it leads");
-    assert_eq!((epoch, until), (1, now + TTL - MARGIN));
+    assert_eq!((epoch, until), (1, now + (TTL - MARGIN)));
     let commands = run(&mut second, &mut etcd, now);
     let Status::Standby(Some(holder)) = second.status() else {
         panic!("{second:?}");
@@ -150,7 +151,7 @@ fn the_first_candidate_leads_and_the_second_one_watches() {
     assert_eq!(commands, [Command::Observe, watch]);
     assert!(fence <= Revision(etcd.revision));
     // It reads now and then, with one watch.
-    let commands = run(&mut second, &mut etcd, now + TTL - SECOND);
+    let commands = run(&mut second, &mut etcd, now + (TTL - SECOND));
     assert_eq!(commands, []);
     let later = second.next_deadline().expect("it reads again");
     etcd.leases[0].1 += TTL;
@@ -159,7 +160,7 @@ fn the_first_candidate_leads_and_the_second_one_watches() {
 
 #[test]
 fn the_end_of_leadership_counts_from_when_the_keep_alive_was_sent() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let mut machine = candidate(1, now);
     run(&mut machine, &mut etcd, now);
     let (_, _, first) = leading(&machine).expect("it leads");
@@ -170,23 +171,23 @@ fn the_end_of_leadership_counts_from_when_the_keep_alive_was_sent() {
     let answer = etcd.execute(sent, sent, &out[0]).expect("an answer");
     machine.receive(sent + SECOND, answer, &mut out);
     let (_, _, second) = leading(&machine).expect("it leads");
-    assert_eq!(second, sent + TTL - MARGIN);
+    assert_eq!(second, sent + (TTL - MARGIN));
 }
 
 #[test]
 fn a_leader_whose_lease_is_gone_leads_again_if_no_other_does() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let mut machine = candidate(1, now);
     run(&mut machine, &mut etcd, now);
     let late = now + 2 * TTL;
     run(&mut machine, &mut etcd, late);
     let (epoch, _, until) = leading(&machine).expect("it leads");
-    assert_eq!((epoch, until), (2, late + TTL - MARGIN));
+    assert_eq!((epoch, until), (2, late + (TTL - MARGIN)));
 }
 
 #[test]
 fn a_leader_whose_place_is_taken_is_deposed_for_good() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let (mut first, mut second) = (candidate(1, now), candidate(2, now));
     run(&mut first, &mut etcd, now);
     run(&mut second, &mut etcd, now);
@@ -215,7 +216,7 @@ fn a_leader_whose_place_is_taken_is_deposed_for_good() {
 
 #[test]
 fn a_fenced_write_ends_the_leadership_at_once() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let mut machine = candidate(1, now);
     run(&mut machine, &mut etcd, now);
     let (_, fence, _) = leading(&machine).expect("it leads");
@@ -230,7 +231,7 @@ fn a_fenced_write_ends_the_leadership_at_once() {
 
 #[test]
 fn a_campaign_whose_answer_is_lost_is_found_to_be_won() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let (mut machine, mut out) = (candidate(1, now), Vec::new());
     machine.tick(now, &mut out);
     loop {
@@ -252,7 +253,7 @@ fn a_campaign_whose_answer_is_lost_is_found_to_be_won() {
 
 #[test]
 fn a_key_of_an_earlier_lease_of_the_same_process_is_not_its_own() {
-    let now = Instant::now();
+    let now = START;
     let (mut machine, mut out) = (candidate(1, now), Vec::new());
     machine.tick(now, &mut out);
     let holder = Holder {
@@ -271,7 +272,7 @@ fn a_key_of_an_earlier_lease_of_the_same_process_is_not_its_own() {
 
 #[test]
 fn without_etcd_a_candidate_gives_up_and_names_the_reason() {
-    let now = Instant::now();
+    let now = START;
     for has_led in [false, true] {
         let (mut machine, mut etcd) = (candidate(1, now), Etcd::default());
         if has_led {
@@ -293,7 +294,7 @@ fn without_etcd_a_candidate_gives_up_and_names_the_reason() {
 
 #[test]
 fn a_refusal_ends_a_candidate_at_once() {
-    let now = Instant::now();
+    let now = START;
     let (mut machine, mut out) = (candidate(1, now), Vec::new());
     machine.tick(now, &mut out);
     let refusal = Event::Failed {
@@ -307,7 +308,7 @@ fn a_refusal_ends_a_candidate_at_once() {
 
 #[test]
 fn a_leader_that_resigns_gives_its_lease_back() {
-    let (now, mut etcd) = (Instant::now(), Etcd::default());
+    let (now, mut etcd) = (START, Etcd::default());
     let (mut machine, mut out) = (candidate(1, now), Vec::new());
     run(&mut machine, &mut etcd, now);
     machine.receive(now, Event::Resign, &mut out);
@@ -318,26 +319,26 @@ fn a_leader_that_resigns_gives_its_lease_back() {
 
 /// What is on its way.
 enum Mail {
-    Request(usize, Instant, Command),
+    Request(usize, Time, Command),
     Answer(usize, Event),
 }
 
 /// Three candidates, requests and answers that are late or lost, and candidates that stand still for seconds.
 struct World {
-    now: Instant,
+    now: Time,
     etcd: Etcd,
     machines: [Machine; 3],
     /// Until when each candidate stands still.
-    still: [Instant; 3],
+    still: [Time; 3],
     /// Each with when it arrives.
-    mails: Vec<(Instant, Mail)>,
+    mails: Vec<(Time, Mail)>,
     choices: Vec<u16>,
     count: usize,
 }
 
 impl World {
     fn new(choices: Vec<u16>) -> Self {
-        let now = Instant::now();
+        let now = START;
         Self {
             now,
             etcd: Etcd::default(),
@@ -379,7 +380,7 @@ impl World {
         self.now += Duration::from_millis(50);
         self.etcd.expire(self.now);
         let (now, still) = (self.now, self.still);
-        let arrives = |(at, mail): &mut (Instant, Mail)| match mail {
+        let arrives = |(at, mail): &mut (Time, Mail)| match mail {
             Mail::Answer(to, _) if now < still[*to] => false,
             _ => *at <= now,
         };
