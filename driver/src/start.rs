@@ -122,7 +122,10 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     };
     tasks.spawn(control::serve(listener, port).instrument(span.clone()));
     tokio::task::spawn_blocking(admin_socket::remove_stale);
-    tokio::task::spawn_blocking(journal::sweep);
+    // A job without one does not touch the directory of journals, whose disk may not answer.
+    if settings.journal == config::Journal::InStateDirectory {
+        tokio::task::spawn_blocking(journal::sweep);
+    }
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket = socket.inspect_err(|error| {

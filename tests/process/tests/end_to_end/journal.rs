@@ -6,6 +6,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
 use elasticrun_process_tests::{Job, Running, STATE, What, binaries, send_signal};
@@ -198,6 +199,28 @@ fn a_job_without_a_place_for_its_journal_runs() {
         ended.stderr
     );
     assert!(!ended.path(STATE).exists());
+}
+
+#[test]
+fn only_a_job_with_a_journal_removes_old_ones() {
+    for (flags, stays) in [("", true), ("--journal auto", false)] {
+        let job = Job::new(&format!("-np 2 --min-np 1 {flags}"));
+        let left = job.directory().join(STATE).join("elasticrun/1a2b3c4d");
+        fs::create_dir_all(&left).unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+        File::open(&left).unwrap().set_modified(long_ago).unwrap();
+        let mut job = job.start();
+        job.wait_training(2, 2);
+        if !stays {
+            job.wait_for("the old journal is gone", |_| {
+                (!left.exists()).then_some(())
+            });
+        }
+        job.finish();
+        let ended = job.end();
+        assert_eq!(ended.code, 0);
+        assert_eq!(left.exists(), stays, "{flags}");
+    }
 }
 
 #[test]
