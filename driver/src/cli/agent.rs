@@ -6,7 +6,10 @@ use clap::{Args, Command};
 use elasticrun_plugin_sdk::hosts::HostSpec;
 use elasticrun_protocol::HostId;
 
-use super::{Invocation, command::base, refusal};
+use super::{
+    Invocation,
+    command::{self, base},
+};
 use crate::config::{
     Error, Interfaces, LogFormat, LogLevel, Origin, Setting, SlotsPerHost, Timeout,
     check_interfaces,
@@ -112,17 +115,9 @@ pub(super) fn command() -> Command {
 
 /// Parses the words after `agent`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let matches = match command().try_get_matches_from(words) {
-        Ok(matches) => matches,
-        Err(error) => return refusal::answer(&error),
-    };
-    let options =
-        <Options as clap::FromArgMatches>::from_arg_matches(&matches).map_err(|error| {
-            Error::Usage {
-                message: error.to_string(),
-            }
-        })?;
-    options.start().map(Invocation::Agent)
+    command::parse(command(), words, |options: Options| {
+        options.start().map(Invocation::Agent)
+    })
 }
 
 impl Options {

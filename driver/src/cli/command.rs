@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource, value_parser};
+use clap::{
+    Arg, ArgAction, ArgMatches, Command, FromArgMatches, parser::ValueSource, value_parser,
+};
 
-use super::horovod;
+use super::{Invocation, horovod, refusal};
 use crate::{
     config::{Error, FlagWords, KEYS, Key, Shape, Sources, flag},
     exit,
@@ -31,6 +33,25 @@ pub(super) fn base(name: &'static str, bin_name: &'static str) -> Command {
         .no_binary_name(true)
         .args_override_self(true)
         .disable_help_subcommand(true)
+}
+
+/// Reads the words after a subcommand as its options, for `then`. Help that was asked for is printed instead.
+///
+/// # Errors
+/// The words are wrong, or `then` fails.
+pub(super) fn parse<T: FromArgMatches>(
+    command: Command,
+    words: Vec<String>,
+    then: impl FnOnce(T) -> Result<Invocation, Error>,
+) -> Result<Invocation, Error> {
+    let matches = match command.try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::answer(&error),
+    };
+    let options = T::from_arg_matches(&matches).map_err(|error| Error::Usage {
+        message: error.to_string(),
+    })?;
+    then(options)
 }
 
 /// The command `run`, as `--help` lists it.

@@ -6,7 +6,10 @@ use clap::{Args, Command};
 use elasticrun_plugin_sdk::hosts::without_final_dot;
 use elasticrun_protocol::HostId;
 
-use super::{Invocation, command::base, refusal};
+use super::{
+    Invocation,
+    command::{self, base},
+};
 use crate::{
     admin_socket::Request,
     config::{Error, duration},
@@ -42,25 +45,22 @@ pub(super) fn command() -> Command {
 
 /// Parses the words after `drain`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let matches = match command().try_get_matches_from(words) {
-        Ok(matches) => matches,
-        Err(error) => return refusal::answer(&error),
-    };
-    let usage = |message: String| Error::Usage { message };
-    let options = <Options as clap::FromArgMatches>::from_arg_matches(&matches)
-        .map_err(|error| usage(error.to_string()))?;
-    let read = |word: &String| {
-        duration::parse(word)
-            .ok_or_else(|| usage(format!("--in {word}: expected {}", duration::ALLOWED)))
-    };
-    let within: Option<Duration> = options.within.as_ref().map(read).transpose()?;
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    Ok(Invocation::Drain(DrainRequest {
-        run: options.run,
-        request: Request::Drain {
-            // The job knows hosts without the final dot of a full name.
-            host: HostId::new(without_final_dot(&options.host)),
-            within_ms: within.map(millis),
-        },
-    }))
+    command::parse(command(), words, |options: Options| {
+        let within = options.within.as_deref().map(read_time).transpose()?;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Ok(Invocation::Drain(DrainRequest {
+            run: options.run,
+            request: Request::Drain {
+                // The job knows hosts without the final dot of a full name.
+                host: HostId::new(without_final_dot(&options.host)),
+                within_ms: within.map(millis),
+            },
+        }))
+    })
+}
+
+fn read_time(word: &str) -> Result<Duration, Error> {
+    duration::parse(word).ok_or_else(|| Error::Usage {
+        message: format!("--in {word}: expected {}", duration::ALLOWED),
+    })
 }

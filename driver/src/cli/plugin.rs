@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, FromArgMatches, Subcommand, ValueEnum};
+use clap::{Args, Command, Subcommand, ValueEnum};
 use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 
-use super::{Invocation, command::base, refusal};
+use super::{
+    Invocation,
+    command::{self, base},
+};
 use crate::config::{Error, Setting};
 
 /// The command `plugin`.
@@ -121,12 +124,9 @@ pub(super) fn command() -> Command {
 
 /// Parses the words after `plugin`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let matches = match command().try_get_matches_from(words) {
-        Ok(matches) => matches,
-        Err(error) => return refusal::answer(&error),
-    };
-    let options = Options::from_arg_matches(&matches).map_err(|error| usage(error.to_string()))?;
-    options.request().map(Invocation::Plugin)
+    command::parse(command(), words, |options: Options| {
+        options.request().map(Invocation::Plugin)
+    })
 }
 
 impl Options {

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 
-use super::{Invocation, command::base, refusal};
+use super::{
+    Invocation,
+    command::{self, base},
+};
 use crate::{config::Error, resume::ResumeRequest};
 
 #[derive(Args, Debug)]
@@ -30,23 +33,17 @@ pub(super) fn command() -> Command {
 
 /// Parses the words after `resume`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    let matches = match command().try_get_matches_from(words) {
-        Ok(matches) => matches,
-        Err(error) => return refusal::answer(&error),
-    };
-    let usage = |message: String| Error::Usage { message };
-    let options = <Options as clap::FromArgMatches>::from_arg_matches(&matches)
-        .map_err(|error| usage(error.to_string()))?;
-    if !is_id(&options.run_id) {
-        let run = options.run_id;
-        return Err(usage(format!(
-            "resume {run}: expected the id of a run, such as 1a2b3c4d"
-        )));
-    }
-    Ok(Invocation::Resume(ResumeRequest {
-        run: options.run_id,
-        journal: options.journal,
-    }))
+    command::parse(command(), words, |Options { run_id, journal }| {
+        if !is_id(&run_id) {
+            return Err(Error::Usage {
+                message: format!("resume {run_id}: expected the id of a run, such as 1a2b3c4d"),
+            });
+        }
+        Ok(Invocation::Resume(ResumeRequest {
+            run: run_id,
+            journal,
+        }))
+    })
 }
 
 /// Whether a text can be the id of a run, which is also the name of a directory.
