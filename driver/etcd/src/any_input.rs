@@ -3,11 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use serde_json::Value;
-
 use crate::{
     model::{LeaseAnswer, RangeAnswer, TxnAnswer, WatchAnswer},
-    values::{Error, Values},
+    values::values_of,
 };
 
 /// Splits a stream into values: once as a whole, and once in parts whose size is the first byte. Reads each value as every
@@ -19,8 +17,8 @@ pub fn check(input: &[u8]) -> usize {
     let [size, stream @ ..] = input else {
         return 0;
     };
-    let whole = split(stream, stream.len().max(1));
-    let parts = split(stream, usize::from(*size).max(1));
+    let whole = values_of(std::iter::once(stream));
+    let parts = values_of(stream.chunks(usize::from(*size).max(1)));
     assert_eq!(whole.0, parts.0);
     assert_eq!(
         whole.1.is_ok(),
@@ -36,19 +34,4 @@ pub fn check(input: &[u8]) -> usize {
         let _ = serde_json::from_value::<WatchAnswer>(value.clone());
     }
     whole.0.len()
-}
-
-fn split(stream: &[u8], size: usize) -> (Vec<Value>, Result<(), Error>) {
-    let (mut values, mut found) = (Values::default(), Vec::new());
-    for part in stream.chunks(size) {
-        values.extend(part);
-        loop {
-            match values.next() {
-                Ok(Some(value)) => found.push(value),
-                Ok(None) => break,
-                Err(error) => return (found, Err(error)),
-            }
-        }
-    }
-    (found, values.end())
 }

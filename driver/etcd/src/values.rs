@@ -84,23 +84,31 @@ impl Values {
     }
 }
 
+/// The values of a stream that comes in these parts, and whether the stream is sound.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn values_of<'a>(
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> (Vec<Value>, Result<(), Error>) {
+    let (mut values, mut found) = (Values::default(), Vec::new());
+    for part in parts {
+        values.extend(part);
+        loop {
+            match values.next() {
+                Ok(Some(value)) => found.push(value),
+                Ok(None) => break,
+                Err(error) => return (found, Err(error)),
+            }
+        }
+    }
+    (found, values.end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn all(parts: &[&[u8]]) -> (Vec<Value>, Result<(), Error>) {
-        let (mut values, mut found) = (Values::default(), Vec::new());
-        for part in parts {
-            values.extend(part);
-            loop {
-                match values.next() {
-                    Ok(Some(value)) => found.push(value),
-                    Ok(None) => break,
-                    Err(error) => return (found, Err(error)),
-                }
-            }
-        }
-        (found, values.end())
+        values_of(parts.iter().copied())
     }
 
     #[test]

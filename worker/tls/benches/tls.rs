@@ -127,13 +127,14 @@ fn handshakes(name: &str, count: u32, pair: impl Fn() -> Pair) {
     );
 }
 
-fn small_frames(job: &Job, size: usize) {
+/// Messages of one size from the client to the server: the time to send them all, and to read them.
+fn one_way(job: &Job, size: usize, count: u32) -> (Duration, Duration) {
     let mut pair = Pair::new(&job.client(), &job.server()).run();
-    let (frame, mut wire, count) = (vec![7; size], Vec::new(), 300_000);
+    let (message, mut wire) = (vec![7; size], Vec::new());
     let (mut sent, mut read) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..count {
         let start = Instant::now();
-        pair.client.send(&frame).expect("established");
+        pair.client.send(&message).expect("established");
         wire.clear();
         pair.client.take_outgoing(&mut wire);
         sent += start.elapsed();
@@ -145,6 +146,12 @@ fn small_frames(job: &Job, size: usize) {
         read += start.elapsed();
         pair.plain.clear();
     }
+    (sent, read)
+}
+
+fn small_frames(job: &Job, size: usize) {
+    let count = 300_000;
+    let (sent, read) = one_way(job, size, count);
     println!(
         "frames of {size} B: {:.2} us to send, {:.2} us to read",
         sent.as_secs_f64() * 1e6 / f64::from(count),
@@ -153,23 +160,8 @@ fn small_frames(job: &Job, size: usize) {
 }
 
 fn large_pieces(job: &Job) {
-    let mut pair = Pair::new(&job.client(), &job.server()).run();
-    let (piece, mut wire, count) = (vec![7; PIECE], Vec::new(), 2000);
-    let (mut sent, mut read) = (Duration::ZERO, Duration::ZERO);
-    for _ in 0..count {
-        let start = Instant::now();
-        pair.client.send(&piece).expect("established");
-        wire.clear();
-        pair.client.take_outgoing(&mut wire);
-        sent += start.elapsed();
-        let mut bytes = BytesMut::from(&wire[..]);
-        let start = Instant::now();
-        pair.server
-            .feed(&mut bytes, &mut pair.plain)
-            .expect("trusted");
-        read += start.elapsed();
-        pair.plain.clear();
-    }
+    let count = 2000;
+    let (sent, read) = one_way(job, PIECE, count);
     let total = f64::from(count) * PIECE as f64 / 1e9;
     println!(
         "pieces of 1 MiB: {:.2} GB/s to send, {:.2} GB/s to read",
