@@ -179,7 +179,9 @@ async fn create(
     let (shown, run) = (path.display().to_string(), run_id.to_owned());
     let created = async {
         // Not on this thread: the disk may not answer.
-        let created = spawn_blocking(move || Journal::create(&path, &run)).await??;
+        let created = spawn_blocking(move || Journal::create(&path, &run)).await?;
+        // The text has that of the cause.
+        let created = created.map_err(|error| anyhow::Error::msg(error.to_string()))?;
         let answer = created.0.persist(entries).await?;
         // Without the configuration no driver could resume the run, and the files are removed.
         answer.map_err(anyhow::Error::msg)?;
@@ -321,5 +323,6 @@ mod tests {
             format!("{error:#}").starts_with("--journal: /proc/journal.lock: "),
             "{error:#}"
         );
+        assert_eq!(format!("{error:#}").matches("os error").count(), 1);
     }
 }

@@ -82,9 +82,6 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     } = identity;
     let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
-    if journal.is_some() {
-        terminal.line(&resume_line(&run_id, &settings.journal));
-    }
     if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
         token.announce(join, address, &terminal);
     }
@@ -140,6 +137,10 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
         }
     };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
+    // The last step of the start that can fail is behind: the journal stays.
+    if journal.is_some() {
+        terminal.line(&resume_line(&run_id, &settings.journal));
+    }
     let mut driver = Driver {
         job: Job::new(job_settings(&settings), run_id.clone(), epoch, seed()?),
         setup,

@@ -319,7 +319,9 @@ fn a_start_that_fails_leaves_no_journal() {
     let directory = tempfile::tempdir().unwrap();
     let journal = directory.path().join("journal").display().to_string();
     let job = Job::new("-np 1 --call-fd 99").flag(["--journal", &journal]);
-    job.run().expect(2, &["--call-fd 99"]);
+    let ended = job.run();
+    ended.expect(2, &["--call-fd 99"]);
+    assert!(!ended.stderr.contains("resume"), "{}", ended.stderr);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
