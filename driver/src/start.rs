@@ -328,6 +328,7 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
         groups: settings.mode == config::Mode::Elastic,
         encrypt_data: settings.launch.encrypt_data,
         commit_memory: settings.launch.commit_memory,
+        adopted: false,
     }
 }
 

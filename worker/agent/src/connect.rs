@@ -159,6 +159,7 @@ impl Reached {
             keeps_run,
             probes: true,
             agent: Some(process_number()?),
+            adoption: None,
         };
         let candidate = self.candidate;
         let clock = Clock::start();

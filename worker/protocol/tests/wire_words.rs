@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Boundary, Generation, HostId, LocalRank, Process, Round,
-    control::Register,
+    AgentCommand, AgentReport, Boundary, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
+    Process, Round,
+    control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Register},
 };
 use serde_json::{Value, json, to_value};
 
@@ -28,8 +29,10 @@ fn a_heartbeat_is_a_beat() {
     let command = AgentCommand::Heartbeat {
         acked_count: 7,
         lease: Some(Duration::from_millis(1500)),
+        applied: 5,
     };
-    written_and_read(command, json!({"beat": {"heard": 7, "lease": 1500}}));
+    let wire = json!({"beat": {"heard": 7, "lease": 1500, "applied": 5}});
+    written_and_read(command, wire);
     let report = AgentReport::Heartbeat {
         commits: 3,
         count: 7,
@@ -74,10 +77,73 @@ fn a_registration_keeps_its_words() {
         keeps_run: None,
         agent: None,
         probes: true,
+        adoption: None,
     };
     let wire = json!({
         "host": "node-1", "software": "0.1.0", "slots": 4, "counted": 4, "itself": true,
         "memory_port": 1, "free_port": 2, "address": null, "probes": true,
     });
     written_and_read(register, wire);
+}
+
+#[test]
+fn an_adoption_keeps_its_words() {
+    let (round, epoch) = (Round(4), DriverEpoch(2));
+    let report = FromAgent {
+        epoch,
+        number: 8,
+        report: AgentReport::FreePort { port: 9 },
+    };
+    let adoption = Adoption {
+        run_id: "run".into(),
+        epoch,
+        acknowledged: 7,
+        workers: vec![AdoptedWorker {
+            process: PROCESS,
+            phase: AdoptedPhase::Training { round },
+            attached: true,
+            left: None,
+            data_port: 3,
+            commit: None,
+            empty: false,
+            stopping: false,
+        }],
+        starts: vec![PROCESS],
+        seen: round,
+        released: Round(3),
+        round: Some(AdoptedRound {
+            epoch,
+            round,
+            size: 2,
+            base: None,
+            members: Vec::new(),
+        }),
+        kept: Vec::new(),
+        reports: vec![report],
+    };
+    let process = to_value(PROCESS).unwrap();
+    let wire = json!({
+        "run_id": "run", "epoch": 2, "acknowledged": 7,
+        "workers": [{
+            "process": process, "phase": {"training": {"round": 4}}, "attached": true, "data_port": 3,
+            "empty": false, "stopping": false,
+        }],
+        "starts": [process], "seen": 4, "released": 3,
+        "round": {"epoch": 2, "round": 4, "size": 2, "members": []},
+        "kept": [],
+        "reports": [{"epoch": 2, "number": 8, "report": {"free_port": {"port": 9}}}],
+    });
+    written_and_read(adoption, wire);
+}
+
+#[test]
+fn the_settings_of_a_driver_that_adopts_nothing_are_those_of_an_older_one() {
+    let setup = json!({
+        "run_id": "run", "command": [], "env": {}, "directory": null, "heartbeat_interval": 1, "heartbeat_timeout": 1,
+        "orphan_timeout": 1, "abort_timeout": 1, "grace": 1,
+    });
+    let read: elasticrun_protocol::control::Setup = serde_json::from_value(setup).unwrap();
+    assert!(!read.adopted);
+    let wire = to_value(&read).unwrap();
+    assert_eq!(wire.get("adopted"), None);
 }

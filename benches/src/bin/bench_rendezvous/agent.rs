@@ -72,6 +72,7 @@ impl Agent {
             task: None,
             keeps_run: None,
             agent: None,
+            adoption: None,
             probes: false,
             host: HostId::new(format!("host-{number:05}")),
             software: env!("CARGO_PKG_VERSION").into(),

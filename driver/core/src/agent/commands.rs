@@ -31,9 +31,9 @@ impl Machine {
         match message.command {
             // Only the first command of a connection is one of these.
             AgentCommand::Setup(_) | AgentCommand::NameTaken { .. } => {}
-            AgentCommand::Heartbeat { acked_count, lease } => {
-                self.beat_answered(now, acked_count, lease, memory, out)
-            }
+            AgentCommand::Heartbeat {
+                acked_count, lease, ..
+            } => self.beat_answered(now, acked_count, lease, memory, out),
             AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 // One process a slot (R4): the driver waits until the last one is reaped, and so does the agent.

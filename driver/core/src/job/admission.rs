@@ -168,7 +168,13 @@ impl Job {
 
     fn send_beat(&self, host: &HostId, acked_count: u64, out: &mut Out) {
         let lease = Some(self.settings.lease);
-        self.send(host, AgentCommand::Heartbeat { acked_count, lease }, out);
+        let applied = 0;
+        let command = AgentCommand::Heartbeat {
+            acked_count,
+            lease,
+            applied,
+        };
+        self.send(host, command, out);
     }
 
     /// Removes the agent of a host, with all its processes.

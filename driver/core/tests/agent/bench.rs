@@ -114,7 +114,7 @@ pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn setup(drain_timeout: Duration) -> Setup {
+pub(crate) fn setup(drain_timeout: Duration) -> Setup {
     Setup {
         run_id: "run".into(),
         command: Vec::new(),
@@ -133,6 +133,7 @@ fn setup(drain_timeout: Duration) -> Setup {
         groups: true,
         encrypt_data: false,
         commit_memory: None,
+        adopted: false,
     }
 }
 
@@ -167,7 +168,11 @@ impl Bench {
     /// Advances time while the driver acknowledges all heartbeats, earlier ones included.
     pub(crate) fn answered_by(&mut self, wait: Duration) -> Vec<Command> {
         let (acked_count, lease) = (u64::MAX, self.lease);
-        let mut out = self.command(AgentCommand::Heartbeat { acked_count, lease });
+        let mut out = self.command(AgentCommand::Heartbeat {
+            acked_count,
+            lease,
+            applied: 0,
+        });
         out.extend(self.pass(wait, true));
         out
     }
@@ -325,6 +330,7 @@ impl Bench {
                         self.command(AgentCommand::Heartbeat {
                             acked_count: count,
                             lease,
+                            applied: 0,
                         });
                     }
                     Command::AgentReport(AgentReport::Heartbeat { .. }) => {}

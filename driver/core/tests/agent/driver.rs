@@ -38,6 +38,7 @@ fn a_beat_that_comes_late_extends_nothing() {
     bench.command(AgentCommand::Heartbeat {
         acked_count: 1,
         lease: None,
+        applied: 0,
     });
     let out = bench.pass(seconds(7), false);
     let ends = |c: &Command| {
@@ -69,6 +70,7 @@ fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
     bench.command(AgentCommand::Heartbeat {
         acked_count: 8,
         lease: None,
+        applied: 0,
     });
     assert_eq!(bench.pass(seconds(60), true), []);
     assert!(!bench.machine.is_ending());

@@ -188,6 +188,7 @@ impl World {
             groups: self.plan.settings.elastic,
             encrypt_data: false,
             commit_memory: None,
+            adopted: false,
         }
     }
 

@@ -146,6 +146,7 @@ mod tests {
             groups: false,
             encrypt_data: false,
             commit_memory: None,
+            adopted: false,
         };
         let spawn = Spawn {
             process: Process {

@@ -187,6 +187,7 @@ impl Driver {
                 groups: false,
                 encrypt_data: false,
                 commit_memory: None,
+                adopted: false,
             },
             run_id,
         }
@@ -288,8 +289,12 @@ impl Control {
     /// Acknowledges the last beat.
     pub(crate) async fn answer_beat(&mut self) {
         let (acked_count, lease) = (self.last_beat, None);
-        self.command(AgentCommand::Heartbeat { acked_count, lease })
-            .await;
+        self.command(AgentCommand::Heartbeat {
+            acked_count,
+            lease,
+            applied: 0,
+        })
+        .await;
     }
 
     pub(crate) async fn beat(&mut self) {

@@ -64,6 +64,7 @@ fn frames() -> Vec<Vec<u8>> {
             keeps_run: Some("run".into()),
             agent: Some(7),
             probes: true,
+            adoption: Some(Default::default()),
         }),
         frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },

@@ -87,6 +87,10 @@ pub enum AgentCommand {
         /// agent then derives the lease from its settings.
         #[serde(with = "millis::option", default)]
         lease: Option<Duration>,
+        /// The number of the newest report of the agent that is applied. The agent keeps newer ones, to repeat them when
+        /// it comes back. 0 from an older driver.
+        #[serde(default)]
+        applied: u64,
     },
     /// Dials the memory ports of these hosts. The agent reports [`AgentReport::Probed`]. Only sent to an agent that
     /// supports it ([`Register::probes`]).
@@ -166,6 +170,10 @@ pub struct Setup {
     /// for no limit, and from an older driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_memory: Option<u64>,
+    /// The driver goes on with the workers of the agent's [`Register::adoption`]. Otherwise an agent that has workers
+    /// ends them, and begins anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// A process to start.

@@ -4,6 +4,7 @@
 //! [`Process`](crate::Process) (slot and start). Stale messages are rejected with a typed reason, and a repeated message changes
 //! nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
 
+mod adoption;
 mod command;
 mod exit;
 mod memory;
@@ -13,6 +14,7 @@ mod registration;
 mod report;
 mod start;
 
+pub use adoption::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption};
 pub use command::{AgentCommand, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent};
 pub use exit::Exit;
 pub use memory::{MemoryAnswer, MemoryRequest};

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::Adoption;
 #[cfg(doc)]
 use super::AgentCommand;
 use crate::HostId;
@@ -43,6 +44,10 @@ pub struct Register {
     /// have one support [`AgentCommand::NameTaken`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<u64>,
+    /// Set if the agent comes back to its run with workers. Only sent to a driver that takes agents back
+    /// ([`ADOPTION`](crate::auth::ADOPTION)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adoption: Option<Box<Adoption>>,
 }
 
 /// An agent as a task of a cluster: one of several tasks on a machine, and one of several attempts at a task.

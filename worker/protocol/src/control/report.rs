@@ -12,7 +12,7 @@ use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Round};
 pub struct FromAgent {
     /// The driver that the agent obeys.
     pub epoch: DriverEpoch,
-    /// Counts the reports of this agent, from 1.
+    /// Counts the reports of this agent, from 1, over all its connections to drivers of a run.
     pub number: u64,
     /// The report. A driver with another epoch rejects it.
     pub report: AgentReport,
