@@ -35,14 +35,16 @@ impl Addresses {
     fn decide(&mut self, commands: &[Command]) {
         for command in commands {
             match command {
-                Command::Admit { host, instance } => {
+                Command::Admit { host, instance, .. } => {
                     if let Some(address) = self.pending.remove(instance) {
                         self.loopback += usize::from(address.is_loopback());
                         let replaced = self.by_host.insert(host.clone(), (*instance, address));
                         self.uncount(replaced);
                     }
                 }
-                Command::Refuse { instance, .. } | Command::RefuseName { instance, .. } => {
+                Command::Refuse { instance, .. }
+                | Command::RefuseName { instance, .. }
+                | Command::SendBack { instance, .. } => {
                     self.pending.remove(instance);
                 }
                 _ => {}
@@ -174,7 +176,11 @@ mod tests {
 
     fn admit(host: &str, instance: u64) -> Command {
         let host = HostId::new(host);
-        Command::Admit { host, instance }
+        Command::Admit {
+            host,
+            instance,
+            adopted: false,
+        }
     }
 
     /// One address of this machine in each network.

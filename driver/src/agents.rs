@@ -59,14 +59,16 @@ impl Agents {
         self.pending.insert(instance, pending);
     }
 
-    /// Admits a pending connection as that of its host, and sends the setup to its agent.
-    pub(crate) fn admit(&mut self, host: HostId, instance: u64, setup: &Setup) {
+    /// Admits a pending connection as that of its host, and sends the setup to its agent. `adopted` says whether the job
+    /// goes on with the workers that the agent has kept.
+    pub(crate) fn admit(&mut self, host: HostId, instance: u64, setup: &Setup, adopted: bool) {
         let Some(agent) = self.pending.remove(&instance) else {
             return;
         };
         self.store.agent_connected(&host, instance);
         let setup = Setup {
             instance,
+            adopted,
             ..setup.clone()
         };
         agent.writer.send(&ToAgent {
@@ -76,7 +78,8 @@ impl Agents {
         self.admitted.insert(host, agent);
     }
 
-    /// Refuses a pending connection with this command: after `Kill` its agent kills its workers and ends.
+    /// Refuses a pending connection with this command: after `Kill` its agent kills its workers and ends, and after settings
+    /// that adopt nothing an agent with workers begins anew.
     pub(crate) fn refuse(&mut self, instance: u64, command: AgentCommand) {
         let Some(agent) = self.pending.remove(&instance) else {
             return;

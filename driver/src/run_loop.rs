@@ -193,7 +193,12 @@ impl Driver {
                 instance,
                 reports,
             } => {
-                for FromAgent { epoch, report, .. } in reports {
+                for FromAgent {
+                    epoch,
+                    number,
+                    report,
+                } in reports
+                {
                     if let AgentReport::Heartbeat { commits, .. } = report {
                         self.reporter.commits(&host, commits);
                     }
@@ -202,6 +207,7 @@ impl Driver {
                         host,
                         instance,
                         epoch,
+                        number,
                         report,
                     };
                     self.receive(event, commands);
@@ -298,8 +304,14 @@ impl Driver {
                         unresponsive.push((host, instance));
                     }
                 }
-                Command::Admit { host, instance } => {
-                    self.agents.admit(host, instance, &self.setup);
+                Command::Admit {
+                    host,
+                    instance,
+                    adopted,
+                } => self.agents.admit(host, instance, &self.setup, adopted),
+                Command::SendBack { instance, .. } => {
+                    let setup = Box::new(self.setup.clone());
+                    self.agents.refuse(instance, AgentCommand::Setup(setup));
                 }
                 Command::Refuse { instance, .. } => {
                     self.agents.refuse(instance, AgentCommand::Kill);

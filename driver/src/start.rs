@@ -248,6 +248,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
         fence: lease_of(settings).fence(),
+        keep: lease_of(settings).keep(),
         // A standard job has only one round.
         lease: match settings.mode {
             config::Mode::Elastic => lease_of(settings).length(),

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, HostId, Notice, Process, Rank, Round,
-    control::{Exit, StopReason, Task},
+    control::{Adoption, Exit, StopReason, Task},
 };
 
 use crate::{
@@ -60,6 +60,8 @@ pub enum Event {
         instance: u64,
         /// The driver that the agent obeys.
         epoch: DriverEpoch,
+        /// Grows with each report of the agent. A number that was applied before is a repeat.
+        number: u64,
         /// A stale or repeated report changes nothing ([`Command::Reject`]).
         report: AgentReport,
     },
@@ -132,6 +134,10 @@ pub struct AgentConnected {
     pub task: Option<Task>,
     /// The random number of the agent's process, if it has one.
     pub agent: Option<u64>,
+    /// The agent keeps its workers when the connection ends, and returns with them.
+    pub returns: bool,
+    /// What the agent has kept, if it returns with workers.
+    pub adoption: Option<Box<Adoption>>,
 }
 
 /// An action for the shell.
@@ -151,6 +157,15 @@ pub enum Command {
     },
     /// Makes a connection the current one of its host, and sends the settings to its agent.
     Admit {
+        /// The host that the agent registered for.
+        host: HostId,
+        /// The number of the connection.
+        instance: u64,
+        /// The job goes on with the workers that the agent has kept.
+        adopted: bool,
+    },
+    /// Lets an agent that has kept workers end them and begin anew, and closes its connection.
+    SendBack {
         /// The host that the agent registered for.
         host: HostId,
         /// The number of the connection.
@@ -257,6 +272,9 @@ pub enum Rejected {
     /// The host is not part of the job.
     #[error("its host is not part of the job")]
     UnknownHost,
+    /// The agent returns with workers that are not those of this job as it knows them.
+    #[error("its workers are of another run, or were given up")]
+    Unadoptable,
 }
 
 /// A decision with its typed reason; logged once.
@@ -320,6 +338,20 @@ pub enum Decision {
         host: HostId,
         /// A message for the operator.
         why: String,
+    },
+    /// The connection of an agent has ended, and the agent may return with its workers.
+    HostAway {
+        /// The host that is out of reach.
+        host: HostId,
+        /// A message for the operator.
+        why: String,
+        /// How long the agent may take to return.
+        keep: Duration,
+    },
+    /// The agent of a host that was out of reach is back, with its workers.
+    HostReturned {
+        /// The host.
+        host: HostId,
     },
     /// Rounds end repeatedly without a commit, and the job cannot continue without the host that is at fault.
     Fruitless {

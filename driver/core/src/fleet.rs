@@ -30,6 +30,37 @@ pub enum Agent {
     },
     /// The agent is connected.
     Up(AgentUp),
+    /// The connection of the agent has ended, and the agent may return with its processes.
+    Away(Away),
+}
+
+/// An agent whose connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// When the connection ended.
+    pub since: Time,
+    /// Why the connection ended, for the operator.
+    pub why: String,
+    /// The agent as it was connected.
+    pub up: AgentUp,
+    /// Its processes at that time. They count as gone until the agent returns.
+    pub live: Vec<Live>,
+    /// The last round that was planned by then.
+    pub planned: Round,
+    /// The end of the connection has put the commits of the job out of reach that the host holds.
+    pub(crate) memory_lost: bool,
+    has_memory: bool,
+}
+
+/// What an agent that has returned has brought back.
+#[derive(Clone, Debug)]
+pub(crate) struct Back {
+    /// Its processes, as they were when its connection ended.
+    pub(crate) live: Vec<Live>,
+    /// The last round that was planned by then; `None` if the end of the connection was not known yet.
+    pub(crate) planned: Option<Round>,
+    /// Commits of the job are within reach again.
+    pub(crate) memory_found: bool,
 }
 
 /// A connected agent.
@@ -49,6 +80,12 @@ pub struct AgentUp {
     pub said: VecDeque<Notice>,
     /// The random number of the agent's process, if it has one.
     pub agent: Option<u64>,
+    /// The agent keeps its workers when the connection ends, and returns with them.
+    pub returns: bool,
+    /// The number of the newest report of the agent that is applied.
+    pub applied: u64,
+    /// Why the launch of the agent has ended, if it has: its process is gone.
+    pub launch_ended: Option<String>,
     /// Other agents that were refused because of their name, as far as that was announced.
     pub refused: BTreeSet<u64>,
 }
@@ -129,6 +166,19 @@ impl Host {
             Agent::Up(up) => Some(up),
             _ => None,
         }
+    }
+
+    /// The agent that is away.
+    pub fn away(&self) -> Option<&Away> {
+        match &self.agent {
+            Agent::Away(away) => Some(away),
+            _ => None,
+        }
+    }
+
+    /// The agent as it is or was connected, unless it is lost.
+    pub fn last_up(&self) -> Option<&AgentUp> {
+        self.up().or_else(|| self.away().map(|away| &away.up))
     }
 
     /// The live processes in the order of their local ranks.
@@ -318,12 +368,83 @@ impl Fleet {
         }
     }
 
-    /// Records the loss of an agent, with all its processes and its memory. Gives the processes.
+    /// Records that the connection of an agent has ended. Its processes and its memory are out of reach.
+    pub(crate) fn go_away(
+        &mut self,
+        now: Time,
+        id: &HostId,
+        planned: Round,
+        memory_lost: bool,
+        why: &str,
+    ) {
+        let Some(host) = self.hosts.get_mut(id) else {
+            return;
+        };
+        let Agent::Up(up) = host.agent.clone() else {
+            return;
+        };
+        let live: Vec<_> = (host.slots.iter_mut())
+            .filter_map(|slot| slot.live.take())
+            .collect();
+        for live in &live {
+            *self.census.count(live.life) -= 1;
+        }
+        host.agent = Agent::Away(Away {
+            since: now,
+            why: why.to_owned(),
+            up,
+            live,
+            planned,
+            memory_lost,
+            has_memory: std::mem::take(&mut host.has_memory),
+        });
+    }
+
+    /// Records the return of an agent with its processes and its memory, over another connection. `None` if it was
+    /// lost.
+    pub(crate) fn come_back(
+        &mut self,
+        id: &HostId,
+        connected: impl FnOnce(AgentUp) -> AgentUp,
+    ) -> Option<Back> {
+        let host = self.hosts.get_mut(id)?;
+        match host.agent.clone() {
+            Agent::Up(up) => {
+                host.agent = Agent::Up(connected(up));
+                Some(Back {
+                    live: host.live().collect(),
+                    planned: None,
+                    memory_found: false,
+                })
+            }
+            Agent::Away(away) => {
+                host.agent = Agent::Up(connected(away.up));
+                host.has_memory = away.has_memory;
+                for live in &away.live {
+                    let slot = live.process.local_rank.0 as usize;
+                    host.slots[slot].live = Some(*live);
+                    *self.census.count(live.life) += 1;
+                }
+                Some(Back {
+                    live: away.live,
+                    planned: Some(away.planned),
+                    memory_found: away.memory_lost,
+                })
+            }
+            Agent::Absent | Agent::Launching { .. } => None,
+        }
+    }
+
+    /// Records the loss of an agent, with all its processes and its memory. Gives the processes, also those of an agent
+    /// that was away.
     pub fn lose_agent(&mut self, id: &HostId) -> Vec<Live> {
         let Some(mut host) = self.hosts.remove(id) else {
             return Vec::new();
         };
-        host.agent = Agent::Absent;
+        let away = match std::mem::replace(&mut host.agent, Agent::Absent) {
+            Agent::Away(away) => away.live,
+            _ => Vec::new(),
+        };
         host.has_memory = false;
         if planted(Mutant::GenerationAgain) {
             (host.slots.iter_mut()).for_each(|slot| slot.starts = 0);
@@ -337,7 +458,7 @@ impl Fleet {
             *self.census.count(live.life) -= 1;
         }
         self.gone.insert(id.clone(), host);
-        lost
+        lost.into_iter().chain(away).collect()
     }
 
     fn live_mut(&mut self, host: &HostId, process: Process) -> Option<&mut Live> {

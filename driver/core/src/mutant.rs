@@ -472,6 +472,20 @@ mutants! {
     /// A worker passes boundaries beyond its lease.
     LeasePassed: "R11",
 
+    // Agents that come back with their workers.
+    /// An agent obeys a driver of an older epoch than the one that it has obeyed last.
+    OldEpochAdopted: "R3" "returns",
+    /// The reports that no driver has acknowledged are lost with the connection.
+    UnacknowledgedDropped: "R9" "returns",
+    /// A repeated report is applied again.
+    ReportsRepeated: "R3" "returns",
+    /// Workers of a host that is out of reach are planned.
+    AwayIsUsable: "R9" "returns",
+    /// A host whose connection ends is given up at once, with its workers.
+    AwayIsLost: "returns",
+    /// A group that is over goes on where its host was out of reach.
+    OldGroupStays: "R11" "returns",
+
     // The end of the driver.
     /// The driver exits while its agents still end their workers.
     ExitsEarly: "R10",

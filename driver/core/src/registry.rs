@@ -109,6 +109,19 @@ impl Registry {
         true
     }
 
+    /// Takes back that a member was lost with its host.
+    pub fn returned(&mut self, host: &HostId, process: Process, state: State) {
+        let members = self.members.get_mut(host);
+        let Some(member) = members.and_then(|m| m.get_mut(&process.local_rank)) else {
+            return;
+        };
+        if member.generation == process.generation && member.state == State::LostWithHost {
+            self.counts[member.state as usize] -= 1;
+            self.counts[state as usize] += 1;
+            member.state = state;
+        }
+    }
+
     /// The state of a member; `None` for other processes.
     pub fn state(&self, host: &HostId, process: Process) -> Option<State> {
         let member = self.members.get(host)?.get(&process.local_rank)?;

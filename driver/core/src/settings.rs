@@ -64,6 +64,8 @@ pub struct Settings {
     /// How long the driver waits, after it has lost all members of a round with their hosts, before it starts the next
     /// round ([`crate::lease::Lease::fence`]).
     pub fence: Duration,
+    /// How long a host may be out of reach beyond the fence, before it is lost ([`crate::lease::Lease::keep`]).
+    pub keep: Duration,
     /// How long workers may train after a heartbeat of their agent ([`crate::lease`]).
     pub lease: Duration,
     /// How long workers may take to end after SIGTERM before they are killed.
@@ -112,6 +114,7 @@ impl Settings {
             interrupt_timeout: Duration::from_secs(60),
             exit_timeout: Duration::from_secs(300),
             fence: Duration::from_secs(11),
+            keep: Duration::from_secs(60),
             lease: crate::lease::UNLIMITED,
             grace: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(5),

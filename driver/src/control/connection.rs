@@ -9,8 +9,8 @@ use bytes::BufMut;
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{
     FromAgent, HostId, ToAgent,
-    auth::Purpose,
-    control::{OutputOf, Register},
+    auth::{ADOPTION, Purpose},
+    control::{Output, OutputOf, OutputTaken, Register},
     frame::{self, FrameBuffer},
 };
 use tokio::{
@@ -120,7 +120,7 @@ async fn control(
     let connected = Input::Connected {
         software: register.software.clone(),
         version,
-        agent: connected(register, from.ip(), instance, &port.run_id),
+        agent: connected(register, from.ip(), (instance, version), &port.run_id),
         writer: Writer {
             frames: sender,
             close: close.clone(),
@@ -146,7 +146,12 @@ async fn control(
 
 /// The registration as an event. Other hosts reach the agent at the address that it registers, else at the source address of
 /// its connection.
-fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> AgentConnected {
+fn connected(
+    register: Register,
+    from: IpAddr,
+    (instance, version): (u64, u16),
+    run_id: &str,
+) -> AgentConnected {
     AgentConnected {
         host: register.host,
         instance,
@@ -160,6 +165,8 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         probes: register.probes,
         task: register.task,
         agent: register.agent,
+        returns: version >= ADOPTION,
+        adoption: register.adoption,
     }
 }
 
@@ -278,18 +285,32 @@ async fn output(
     instance: u64,
     port: &Port,
 ) -> Result<(), handshake::Error> {
-    let OutputOf { host } = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
+    let OutputOf { host, sender } = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
     let open = port.outputs.open(host, instance);
     // A network that is back within this time still delivers what the workers have printed.
     let linger = port.orphan_timeout + AGENT_KEEPS_OUTPUT;
+    let mut acknowledged = None;
     loop {
-        while let Some(output) = frames.next_message()? {
+        while let Some(output) = frames.next_message::<Output>()? {
             let host = open.host.clone();
+            let number = output.number;
+            if sender.is_some_and(|sender| !port.outputs.take(&host, sender, number)) {
+                continue;
+            }
             port.output.write(Piece { host, output }).await;
             // A worker that prints without end must not hold up the run loop.
             tokio::task::yield_now().await;
+        }
+        if let Some(sender) = sender {
+            let number = port.outputs.taken(&open.host, sender);
+            if acknowledged.replace(number) != Some(number) {
+                let taken = frame::to_frame(&OutputTaken { number })?;
+                timeout(linger, stream.write_all(&taken))
+                    .await
+                    .unwrap_or(Ok(()))?;
+            }
         }
         let buffer = frames.buffer();
         if read_output(&mut stream, buffer, &open.silent, &port.stop, linger).await? == 0 {

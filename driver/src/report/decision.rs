@@ -49,6 +49,11 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             "a second machine, {refused}, registers as host {host}, which is {by}; give each its own name: elasticrun agent --host NAME"
         ),
         Decision::HostFailed { host, why } => format!("host {host} failed: {why}"),
+        Decision::HostAway { host, why, keep } => format!(
+            "host {host} is out of reach: {why}; its workers are kept for {:.0} s",
+            keep.as_secs_f64()
+        ),
+        Decision::HostReturned { host } => format!("host {host} is back, with its workers"),
         Decision::Fruitless { host, others } => {
             let others: Vec<_> = others.iter().map(|other| other.as_str()).collect();
             let why = match others[..] {
@@ -223,6 +228,8 @@ pub(super) fn repeat(decision: &Decision) -> Option<Repeat<'_>> {
         }
         Decision::NoSlots { host }
         | Decision::HostFailed { host, .. }
+        | Decision::HostAway { host, .. }
+        | Decision::HostReturned { host }
         | Decision::AtRisk { host, .. }
         | Decision::Draining { host, .. }
         | Decision::Drained { host }

@@ -114,6 +114,11 @@ impl Event {
             Decision::HostFailed { host, why } => {
                 Self::warn("host_failed", [json!({"host": host, "reason": why})])
             }
+            Decision::HostAway { host, why, keep } => Self::warn(
+                "host_out_of_reach",
+                [json!({"host": host, "reason": why, "kept_s": keep.as_secs_f64()})],
+            ),
+            Decision::HostReturned { host } => Self::info("host_returned", [json!({"host": host})]),
             Decision::Fruitless { host, others } => Self::warn(
                 "rounds_without_commit",
                 [json!({"host": host, "unreachable": others})],
@@ -402,7 +407,13 @@ mod tests {
                 refused: Ipv4Addr::new(10, 0, 0, 6).into(),
             },
             Decision::NameTaken { .. } => Decision::HostFailed { host, why },
-            Decision::HostFailed { .. } => Decision::Fruitless {
+            Decision::HostFailed { .. } => Decision::HostAway {
+                host,
+                why,
+                keep: Duration::from_secs(70),
+            },
+            Decision::HostAway { .. } => Decision::HostReturned { host },
+            Decision::HostReturned { .. } => Decision::Fruitless {
                 host,
                 others: vec!["b".into()],
             },

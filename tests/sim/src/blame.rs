@@ -140,6 +140,12 @@ impl Blame {
                 let begun = probe.max(agent).or(before).unwrap_or(now);
                 self.expected = Some(self.fail(now, Domain::Host(host.clone()), begun));
             }
+            // The same agent is back.
+            Decision::HostReturned { host } => {
+                if let Some(asked) = self.started.get(&(host.clone(), AGENT)) {
+                    self.asked.insert(host.clone(), *asked);
+                }
+            }
             Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => {
                 for count in self.counts.values_mut() {
                     count.this_episode = false;

@@ -74,6 +74,16 @@ pub(crate) enum Fault {
     StallDriver(Duration),
     /// The connection of an agent breaks, and both ends notice it.
     Break,
+    /// No message passes between the driver and one or all agents, in one or both directions. With `closes`, connections
+    /// end at once at the agents, and with `heard` at the driver as well.
+    BreakNetwork {
+        all: bool,
+        up: bool,
+        down: bool,
+        closes: bool,
+        heard: bool,
+        heal: Duration,
+    },
     /// Agents cannot be launched for a while.
     FailLaunches(u64),
     /// Launches hang.
@@ -153,6 +163,26 @@ impl Fault {
                 }
             }
             _ => Self::draw_discovery(rng),
+        }
+    }
+
+    /// The network breaks and heals.
+    pub(crate) fn draw_break(rng: &mut Rng) -> Self {
+        let heal = rng.millis(100, 30_000);
+        Self::draw_break_of(rng, heal)
+    }
+
+    /// The network breaks for so long.
+    pub(crate) fn draw_break_of(rng: &mut Rng, heal: Duration) -> Self {
+        let both = rng.percent(70);
+        let up = both || rng.percent(50);
+        Self::BreakNetwork {
+            all: rng.percent(50),
+            up,
+            down: both || !up,
+            closes: rng.percent(50),
+            heard: rng.percent(50),
+            heal,
         }
     }
 

@@ -66,12 +66,17 @@ pub(crate) struct Reference {
     /// The user has asked the job to end.
     pub(crate) stopped: bool,
     elastic: bool,
+    /// Hosts register themselves: one that is out of reach has no slots.
+    itself: bool,
+    /// Hosts that are out of reach and may return, and whether a round was planned since.
+    away: BTreeMap<HostId, bool>,
 }
 
 impl Reference {
     pub(crate) fn of(settings: &Settings) -> Self {
         Self {
             elastic: settings.elastic,
+            itself: settings.self_registration,
             sources: Listed::of(settings.sources, settings.slots_per_host),
             ..Self::default()
         }
@@ -95,7 +100,10 @@ impl Reference {
                 let (kind, within) = (NoticeKind::Operator, *within);
                 self.noticed(now, host, Notice { kind, within });
             }
+            // An agent that returns brings the same host back.
+            Event::AgentConnected(agent) if agent.adoption.is_some() => {}
             Event::AgentConnected(agent) => {
+                self.away.remove(&agent.host);
                 // The new agent replaces a connected one.
                 self.agent_gone(&agent.host);
                 if agent.self_registered {
@@ -159,7 +167,13 @@ impl Reference {
 
     /// The agent of a host is gone.
     pub(crate) fn agent_gone(&mut self, host: &HostId) {
+        self.away.remove(host);
         self.said.remove(host);
+    }
+
+    /// Hosts that are out of reach and may return.
+    pub(crate) fn away(&self) -> Vec<HostId> {
+        self.away.keys().cloned().collect()
     }
 
     /// Until when workers of a draining host may train on; none if the host does not drain.
@@ -233,6 +247,15 @@ impl Reference {
                 }
             }
             Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.recent.clear(),
+            Decision::HostAway { host, .. } => {
+                self.away.insert(host.clone(), false);
+            }
+            Decision::RoundPlanned { .. } => {
+                self.away.values_mut().for_each(|planned| *planned = true);
+            }
+            Decision::HostReturned { host } if self.away.remove(host) == Some(true) => {
+                self.moved(host);
+            }
             Decision::Restarting { .. } => {
                 for domain in std::mem::take(&mut self.recent) {
                     self.out.remove(&domain);
@@ -270,7 +293,11 @@ impl Reference {
             Some(Out::Until(end)) => *end > now,
             None => false,
         };
-        there && !is_out(&Domain::Host(host.clone())) && !is_out(&Domain::Slot(host.clone(), slot))
+        let away = self.itself && self.away.contains_key(host);
+        there
+            && !away
+            && !is_out(&Domain::Host(host.clone()))
+            && !is_out(&Domain::Slot(host.clone(), slot))
     }
 
     /// The slots that may be used now.

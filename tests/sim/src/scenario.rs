@@ -1,5 +1,6 @@
 //! The scenario of a seed: the settings of a job, its hosts, and its faults.
 
+mod breaks;
 mod hardships;
 
 use std::time::Duration;
@@ -86,6 +87,10 @@ pub(crate) struct Scenario {
     /// The script runs other collectives beside the training, which fail when a peer is lost, and commits all the
     /// same.
     pub(crate) careless: bool,
+    /// Agents keep their workers when the connection ends, and return with them.
+    pub(crate) returns: bool,
+    /// Only the network between driver and agents breaks, and each time for less than agents keep their workers.
+    pub(crate) only_breaks: bool,
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
@@ -178,6 +183,8 @@ impl Scenario {
             groups: None,
             callbacks: false,
             careless: false,
+            returns: false,
+            only_breaks: false,
             raises_at: None,
         };
         if !quiet {
@@ -191,6 +198,7 @@ impl Scenario {
             scenario.split(rng);
         }
         scenario.settings.fence = scenario.lease().fence();
+        scenario.settings.keep = scenario.lease().keep();
         scenario.settings.probe_timeout = scenario.heartbeat_timeout;
         scenario.settings.grace = scenario.grace;
         scenario.settings.lease = scenario.lease().length();
@@ -243,6 +251,8 @@ impl Scenario {
         if own.percent(5) {
             scenario.keep_orphans_long(&mut own);
         }
+        let breaks = Rng::new(own.clone().seed());
+        scenario.draw_breaks(breaks);
         scenario
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::poll_fn,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -36,6 +36,7 @@ use crate::{
     ports::Ports,
     probe::Prober,
     process::{ProcessState, Starter, WorkerProcess},
+    redial::Redial,
     region::Region,
     run_dir::RunDir,
     spans::{self, Spans},
@@ -51,6 +52,12 @@ pub(crate) struct Agent {
     pub(crate) host: HostId,
     pub(crate) setup: Setup,
     pub(crate) secret: Secret,
+    /// The driver's address, for further connections.
+    pub(crate) driver: SocketAddr,
+    /// The address at which other hosts reach this one.
+    pub(crate) address: IpAddr,
+    /// The port at which this agent serves commits.
+    pub(crate) memory_port: u16,
     /// The address at which data plane, commits and coordinator listen: the one that other hosts reach, or all
     /// addresses of this host.
     pub(crate) listen: IpAddr,
@@ -61,7 +68,7 @@ pub(crate) struct Agent {
     pub(crate) spans: Spans,
     /// What the loop works at: the host, in the round that started last.
     pub(crate) span: Span,
-    /// None once the driver is lost.
+    /// None while there is no connection.
     pub(crate) link: Option<DriverLink>,
     pub(crate) memories: Memories,
     pub(crate) deferred_free: DeferredFree,
@@ -72,6 +79,7 @@ pub(crate) struct Agent {
     pub(crate) output: Output,
     pub(crate) store: Store,
     pub(crate) prober: Prober,
+    pub(crate) redial: Redial,
     pub(crate) liveness: LivenessEvents,
     pub(crate) inbox: mpsc::Receiver<InboxMessage>,
     /// Notices that the host will go away.
@@ -219,12 +227,7 @@ impl Agent {
             Input::Deadline => self.on_deadline(out),
             Input::Internal(event) => self.step(event, out),
             Input::FromDriver(message) => self.step(Event::FromDriver(*message), out),
-            Input::DriverLost(error) => {
-                tracing::warn!(%error, "the driver is lost");
-                self.link = None;
-                self.store.driver_lost();
-                self.step(Event::DriverLost, out);
-            }
+            Input::DriverLost(error) => self.connection_ended(&error, out),
             Input::LivenessEnded(event) => self.liveness_ended(&event, out),
             Input::FromWorker(process, message) => {
                 self.step(Event::FromWorker { process, message }, out)
@@ -254,7 +257,7 @@ impl Agent {
         self.done = true;
     }
 
-    fn step(&mut self, event: Event, out: &mut Vec<Command>) {
+    pub(crate) fn step(&mut self, event: Event, out: &mut Vec<Command>) {
         let now = self.clock.now();
         self.machine.step(now, event, &mut self.memories, out);
     }
@@ -266,8 +269,15 @@ impl Agent {
             self.sweep();
         }
         let missed = self.machine.misses_driver();
-        if missed && (self.link.as_ref()).is_some_and(DriverLink::is_acknowledged) {
-            self.step(Event::DriverReached, out);
+        match &self.link {
+            // A suspended driver goes on with this connection.
+            Some(link) if missed && link.is_acknowledged() => {
+                self.redial.stop();
+                self.step(Event::DriverReached, out);
+            }
+            Some(_) if missed && self.machine.may_return() => self.redial.begin(),
+            Some(_) if !missed => self.redial.stop(),
+            _ => {}
         }
         self.machine.tick(self.clock.now(), &mut self.memories, out);
         if !missed && self.machine.misses_driver() && self.link.is_some() {
@@ -327,6 +337,7 @@ impl Agent {
     fn on_inbox(&mut self, message: InboxMessage, out: &mut Vec<Command>) {
         match message {
             InboxMessage::Attach(request) => self.on_attach(request),
+            InboxMessage::Dialled(dialled) => self.on_dialled(dialled, out),
             InboxMessage::Started { process, result } => self.on_started(process, result),
             InboxMessage::Probed {
                 number,

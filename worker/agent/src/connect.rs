@@ -9,7 +9,7 @@ use std::{
 use elasticrun_protocol::{
     AgentCommand, DriverEpoch, HostId, ToAgent,
     auth::Purpose,
-    control::{Register, Setup},
+    control::{Adoption, Register, Setup},
     frame::FrameBuffer,
 };
 use tokio::{
@@ -33,12 +33,25 @@ pub(crate) struct Reached {
     stream: TcpStream,
     frames: FrameBuffer,
     /// The protocol version that both sides speak.
-    version: u16,
+    pub(crate) version: u16,
     candidate: String,
     /// The driver's address, for further connections.
     pub(crate) driver: SocketAddr,
     /// The local address of the route to the driver.
     pub(crate) local: IpAddr,
+}
+
+/// What an agent registers with, beside its options.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    /// The address at which other hosts reach this one.
+    pub(crate) address: IpAddr,
+    pub(crate) memory_port: u16,
+    pub(crate) free_port: u16,
+    /// The run of which commits are kept, if the agent has no workers.
+    pub(crate) keeps_run: Option<String>,
+    /// What the agent has kept, if it returns with workers.
+    pub(crate) adoption: Option<Box<Adoption>>,
 }
 
 /// The control connection after the driver has sent the setup of the run.
@@ -99,7 +112,11 @@ pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<R
     }
 }
 
-async fn reach_one(candidate: &str, options: &AgentOptions) -> Result<Reached, PeerError> {
+/// Tries one address of the driver.
+pub(crate) async fn reach_one(
+    candidate: &str,
+    options: &AgentOptions,
+) -> Result<Reached, PeerError> {
     let addresses = timeout(ADDRESS_TIMEOUT, lookup_host(candidate))
         .await
         .unwrap_or_else(|_| Err(std::io::Error::other("its name is not resolved in time")))?;
@@ -141,11 +158,15 @@ impl Reached {
         mut self,
         options: &AgentOptions,
         host: &HostId,
-        address: IpAddr,
-        memory_port: u16,
-        free_port: u16,
-        keeps_run: Option<String>,
+        registration: Registration,
     ) -> Result<Joined, Error> {
+        let Registration {
+            address,
+            memory_port,
+            free_port,
+            keeps_run,
+            adoption,
+        } = registration;
         let register = Register {
             host: host.clone(),
             software: env!("CARGO_PKG_VERSION").into(),
@@ -159,7 +180,7 @@ impl Reached {
             keeps_run,
             probes: true,
             agent: Some(process_number()?),
-            adoption: None,
+            adoption,
         };
         let candidate = self.candidate;
         let clock = Clock::start();

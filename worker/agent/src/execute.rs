@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use elasticrun_core::agent::{Command, End, Event};
 use elasticrun_protocol::{
-    AgentReport, Process, Round, ToWorker,
+    AgentReport, FromAgent, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
     control::{Exit, Spawn, Start},
 };
@@ -29,7 +29,11 @@ impl Agent {
     pub(crate) fn execute(&mut self, commands: &mut Vec<Command>) {
         for command in commands.drain(..) {
             match command {
-                Command::AgentReport(report) => self.report(report),
+                Command::AgentReport(report) => {
+                    let report = self.machine.number(report);
+                    self.report(&report);
+                }
+                Command::Repeat(report) => self.report(&report),
                 Command::Abort { round, members } => self.abort(round, &members),
                 Command::Start(start) => self.start(*start),
                 Command::Spawn(spawn) => self.spawn(spawn),
@@ -55,9 +59,9 @@ impl Agent {
         }
     }
 
-    fn report(&mut self, report: AgentReport) {
+    fn report(&mut self, report: &FromAgent) {
         let offers_port = matches!(
-            report,
+            report.report,
             AgentReport::Ready { .. } | AgentReport::FreePort { .. }
         );
         if let Some(link) = &mut self.link
@@ -65,8 +69,8 @@ impl Agent {
         {
             tracing::warn!(%error, "the driver cannot be told");
             self.link = None;
-            self.store.driver_lost();
             self.pending_events.push_back(Event::DriverLost);
+            self.dial_if_useful();
         }
         if offers_port {
             match self.ports.next() {

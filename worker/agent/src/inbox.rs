@@ -2,13 +2,15 @@
 
 use elasticrun_protocol::{HostId, Process};
 
-use crate::{local::AttachRequest, process::Started};
+use crate::{local::AttachRequest, process::Started, redial::Dialled};
 
 /// A message to the loop.
 #[derive(Debug)]
 pub(crate) enum InboxMessage {
     /// A process asks at the Unix socket to attach as a worker.
     Attach(Box<AttachRequest>),
+    /// A dial for the driver has had a result.
+    Dialled(Dialled),
     /// A process was started, or could not be.
     Started {
         /// The process.

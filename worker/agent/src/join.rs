@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     AgentOptions, Error,
-    connect::{self, reach},
+    connect::{self, Registration, reach},
     execute::data_secret,
     interfaces::{Interface, LocalInterfaces},
     memory::KeptCommits,
@@ -34,6 +34,8 @@ pub(crate) struct JoinedRun {
     pub(crate) dir: RunDir,
     pub(crate) driver: SocketAddr,
     pub(crate) listen: IpAddr,
+    /// The address and the port at which other hosts reach the commits of this one.
+    pub(crate) memory_address: (IpAddr, u16),
     pub(crate) interface: Option<Interface>,
     pub(crate) tasks: JoinSet<()>,
 }
@@ -67,17 +69,14 @@ pub(crate) async fn join(
         let memory_port =
             memory_port::open(listen, secret, kept.registry.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
-        let joined = match reached
-            .join(
-                options,
-                host,
-                address,
-                memory_port,
-                coordinator_port(ports),
-                keeps_run,
-            )
-            .await
-        {
+        let registration = Registration {
+            address,
+            memory_port,
+            free_port: coordinator_port(ports),
+            keeps_run,
+            adoption: None,
+        };
+        let joined = match reached.join(options, host, registration).await {
             // The network or a busy driver may cause this, or this machine was gone for a moment and its former agent is
             // not known to be lost. Retry until the deadline.
             Err(error @ (Error::Unreachable { .. } | Error::NameTaken { .. }))
@@ -115,6 +114,7 @@ pub(crate) async fn join(
             dir,
             driver,
             listen,
+            memory_address: (address, memory_port),
             interface,
             tasks,
         });

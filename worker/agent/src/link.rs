@@ -8,7 +8,7 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    AgentReport, DriverEpoch, FromAgent, ToAgent,
+    FromAgent, ToAgent,
     frame::{self, FrameBuffer},
 };
 use tokio::net::TcpStream;
@@ -23,8 +23,6 @@ const MAX_UNSENT: usize = 64 << 20;
 pub(crate) struct DriverLink {
     stream: TcpStream,
     frames: FrameBuffer,
-    epoch: DriverEpoch,
-    reports: u64,
     unsent: Vec<u8>,
     /// Bytes of `unsent` that are written already.
     sent: usize,
@@ -32,26 +30,18 @@ pub(crate) struct DriverLink {
 
 impl DriverLink {
     /// Takes over a connection whose first command has been read.
-    pub(crate) fn new(stream: TcpStream, frames: FrameBuffer, epoch: DriverEpoch) -> Self {
+    pub(crate) fn new(stream: TcpStream, frames: FrameBuffer) -> Self {
         Self {
             stream,
             frames,
-            epoch,
-            reports: 0,
             unsent: Vec::with_capacity(4096),
             sent: 0,
         }
     }
 
     /// Writes a report as far as the socket takes it. [`DriverLink::poll_message`] writes the rest.
-    pub(crate) fn send(&mut self, report: AgentReport) -> Result<(), PeerError> {
-        self.reports += 1;
-        let report = FromAgent {
-            epoch: self.epoch,
-            number: self.reports,
-            report,
-        };
-        frame::encode(&report, &mut self.unsent)?;
+    pub(crate) fn send(&mut self, report: &FromAgent) -> Result<(), PeerError> {
+        frame::encode(report, &mut self.unsent)?;
         self.flush()?;
         if self.unsent.len() - self.sent > MAX_UNSENT {
             return Err(io::Error::other("it does not read our reports").into());

@@ -6,7 +6,11 @@ use elasticrun_core::{
     Time,
     agent::{End, Machine},
 };
-use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
+use elasticrun_protocol::{
+    HostId,
+    auth::{ADOPTION, Bytes32},
+    store::StoreOf,
+};
 use elasticrun_termination_notice::{Notices, Sources};
 use tokio::{signal::unix::Signal, sync::mpsc};
 
@@ -24,6 +28,7 @@ use crate::{
     probe::Prober,
     process::Starter,
     reaper_process::ReaperProcess,
+    redial::Redial,
     spans::Spans,
     store::Store,
 };
@@ -54,6 +59,7 @@ pub(crate) async fn serve(
         dir,
         driver,
         listen,
+        memory_address: (address, memory_port),
         interface,
         mut tasks,
     } = joined;
@@ -90,25 +96,31 @@ pub(crate) async fn serve(
         coordinator_port(&mut ports),
     );
     machine.registered(Time::ZERO);
+    // The end of a task tells its cluster that the connection broke.
+    machine.set_adoptable(joined.version >= ADOPTION && options.task.is_none());
     machine.keep(kept.processes());
     let mut agent = Agent {
         machine,
         host: host.clone(),
         setup,
         secret: options.secret.clone(),
+        driver,
+        address,
+        memory_port,
         listen,
         interface,
         ports,
         dir,
         span: spans.host(),
         spans,
-        link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
+        link: Some(DriverLink::new(joined.stream, joined.frames)),
         memories: Memories::new(std::mem::take(kept), deferred_free.clone(), clock),
         deferred_free,
         processes: Default::default(),
         region: None,
         starter: Starter::new(inbox_sender.clone())?,
         prober: Prober::new(inbox_sender.clone()),
+        redial: Redial::new(options.clone(), host.clone(), inbox_sender.clone()),
         output: Output::start(options.clone(), driver, host.clone(), inbox_sender)?,
         store: Store::start(options.clone(), driver, store_of)?,
         liveness: LivenessEvents::new(),

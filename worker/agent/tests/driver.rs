@@ -201,6 +201,7 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
     control.start(1, &[process(0, 1)], None, None).await;
     lines.until("done").await;
     drop((control, lines));
+    driver.adopt_nothing().await;
     let (mut control, _lines) = driver.welcome().await;
     assert_eq!(control.register.keeps_run.as_ref(), Some(&driver.run_id));
     assert!(
@@ -261,6 +262,7 @@ async fn a_self_registered_agent_joins_anew() {
     })
     .await;
     drop((control, lines));
+    driver.adopt_nothing().await;
     let (mut control, _lines) = driver.welcome().await;
     assert!(processes_of_run(&driver.run_id).is_empty(), "a fresh start");
     control.spawn(0, 1).await;

@@ -24,8 +24,9 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     tail.sort();
     assert_eq!(tail, ["err", "out by the driver 0 1"]);
     control.command(AgentCommand::Shutdown).await;
-    assert_eq!(control.report().await, None);
-    let text = String::from_utf8(lines.rest().await.0).unwrap();
+    let (last, (text, _)) = tokio::join!(control.report(), lines.rest());
+    assert_eq!(last, None);
+    let text = String::from_utf8(text).unwrap();
     assert!(text.contains("out by the driver 0 1\n"), "{text}");
     let (status, stderr) = agent.end().await;
     assert!(status.success(), "{stderr}");

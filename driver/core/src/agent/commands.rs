@@ -32,8 +32,13 @@ impl Machine {
             // Only the first command of a connection is one of these.
             AgentCommand::Setup(_) | AgentCommand::NameTaken { .. } => {}
             AgentCommand::Heartbeat {
-                acked_count, lease, ..
-            } => self.beat_answered(now, acked_count, lease, memory, out),
+                acked_count,
+                lease,
+                applied,
+            } => {
+                self.outbox.acknowledge(applied);
+                self.beat_answered(now, acked_count, lease, memory, out);
+            }
             AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 // One process a slot (R4): the driver waits until the last one is reaped, and so does the agent.
@@ -102,6 +107,14 @@ impl Machine {
         let Some(worker) = self.workers.get_mut(&process) else {
             return;
         };
+        if self.frozen && worker.ignores_lease() {
+            // Once continued, it would run until it acts on SIGTERM, perhaps beside the next group (R11).
+            if worker.kill(now) {
+                let signal = Signal::Kill;
+                out.push(Command::Signal { process, signal });
+            }
+            return;
+        }
         if !worker.stop(now, why, self.setup.grace) {
             return;
         }
@@ -141,6 +154,7 @@ impl Machine {
                 };
             }
         }
+        self.note_started(&start);
         self.forget_kept(&start, memory, out);
         out.push(Command::Start(Box::new(start)));
     }
@@ -224,6 +238,7 @@ impl Machine {
                     1
                 };
                 worker.life = Life::Returning {
+                    round,
                     until: now + self.abort_timeout * times,
                 };
             }

@@ -4,7 +4,13 @@
 //! |---|---|---|---|
 //! | suspended | its machine acknowledges, but no heartbeat is answered | train to the end of their lease, then wait | wait as long as the suspension lasts |
 //! | unreachable | nothing is acknowledged | as above | end after the keep timeout and the orphan timeout |
-//! | gone | the connection has ended | train to the end of their lease | end after the orphan timeout |
+//! | cut off | the connection has ended, and dials fail | as above | as above |
+//! | gone | the connection has ended, and dials are refused | train to the end of their lease | end after the orphan timeout |
+//!
+//! A broken connection alone does not tell a driver that is gone from a network that is down for a while: a middlebox may
+//! close it, and so does a driver that hears nothing. So its workers are kept as long as those of a silent driver
+//! ([`crate::lease`]). A machine that refuses a dial is reached, and runs no driver: then the orphan timeout suffices.
+//! With a driver that takes no agent back, a broken connection is final.
 //!
 //! A worker that waits at a boundary is harmless, whatever the driver has started elsewhere. So R11 rests on the lease
 //! alone: an acknowledgement can come from a proxy.
@@ -110,7 +116,8 @@ impl Machine {
         let ends = !self.ending && !planted(Mutant::OrphansTrainOn);
         let since = self.orphan_since.filter(|_| ends)?;
         let keep = self.setup.keep_timeout;
-        let until = if self.closed || keep.is_zero() {
+        let is_gone = self.closed && (self.refused || !self.outbox.keeps);
+        let until = if is_gone || keep.is_zero() {
             since
         } else {
             since.max(self.reached) + keep
@@ -150,7 +157,7 @@ impl Machine {
     }
 
     fn signal_unattached(&self, signal: Signal, out: &mut Vec<Command>) {
-        let all = self.workers.iter().filter(|(_, w)| w.ignores_lease());
+        let all = (self.workers.iter()).filter(|(_, w)| w.ignores_lease() && w.killed().is_none());
         out.extend(all.map(|(process, _)| Command::Signal {
             process: *process,
             signal,

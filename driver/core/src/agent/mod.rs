@@ -11,7 +11,9 @@
 mod commands;
 mod driver;
 mod ending;
+mod outbox;
 mod reports;
+mod returning;
 mod worker;
 
 use std::{
@@ -20,9 +22,9 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank,
-    Notice, Process, Round, ToAgent,
-    control::{Exit, ProbeHost, Setup, Spawn, Start, StopReason},
+    AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation, HostId,
+    LocalRank, Notice, Process, Round, ToAgent,
+    control::{AdoptedRound, Exit, ProbeHost, Setup, Spawn, Start, StopReason},
 };
 
 use crate::{
@@ -31,6 +33,7 @@ use crate::{
     mutant::{Mutant, planted},
     time::earliest,
 };
+use outbox::Outbox;
 use worker::{Life, Worker};
 
 /// The memory that the agent shares with its workers.
@@ -68,6 +71,18 @@ pub enum Event {
     /// The driver's machine has acknowledged all data up to a moment ago. The driver exists, but may be suspended and
     /// answer nothing.
     DriverReached,
+    /// A dial for a driver has failed while there is no connection.
+    DialFailed {
+        /// The machine at the driver's address has refused the connection: no driver listens there.
+        refused: bool,
+    },
+    /// A driver has answered the registration that carried [`Machine::adoption`].
+    DriverBack {
+        /// The driver.
+        epoch: DriverEpoch,
+        /// The settings, which say whether the driver has adopted the workers.
+        setup: Box<Setup>,
+    },
     /// A process has attached and opened its page.
     Attached {
         /// The process, by slot and start.
@@ -126,8 +141,10 @@ pub enum Event {
 /// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Sends a report to the driver.
+    /// Sends a report to the driver, as [`Machine::number`] gives it.
     AgentReport(AgentReport),
+    /// Sends a report again that no driver has acknowledged.
+    Repeat(FromAgent),
     /// Starts a process with its own process group, page and memories.
     Spawn(Spawn),
     /// Sends a signal to the process group of a process.
@@ -183,7 +200,7 @@ pub enum End {
     ShutDown,
     /// The host has asked the agent to end.
     Stopped,
-    /// The driver was absent for too long.
+    /// The driver was absent for too long, or has not adopted the workers.
     Orphaned,
 }
 
@@ -239,11 +256,18 @@ pub struct Machine {
     lease: Duration,
     /// When the driver's machine last acknowledged.
     reached: Time,
+    /// When the agent returned to its driver last, if it did.
+    connected: Time,
+    /// The round that was started last.
+    started: Option<AdoptedRound>,
+    outbox: Outbox,
     /// Processes without the SDK are stopped because the lease is over: they do not look at it.
     frozen: bool,
     orphan_since: Option<Time>,
     /// The connection to the driver has ended.
     closed: bool,
+    /// The last dial since then was refused.
+    refused: bool,
     /// The agent ends on its own, since the driver was silent for too long or the host asked for it. It obeys no
     /// further command.
     by_itself: bool,
@@ -268,6 +292,9 @@ impl Machine {
             // Holds until the first answer, and with an older driver, which grants no lease.
             lease: Lease::from_setup(&setup).length(),
             reached: now,
+            connected: now,
+            started: None,
+            outbox: Outbox::default(),
             frozen: false,
             next_beat: now + setup.heartbeat_interval,
             setup,
@@ -285,6 +312,7 @@ impl Machine {
             heard: now,
             orphan_since: None,
             closed: false,
+            refused: false,
             by_itself: false,
             ending: false,
             ended: false,
@@ -347,6 +375,8 @@ impl Machine {
                 self.driver_lost(now, memory);
             }
             Event::DriverReached => self.reached = now,
+            Event::DialFailed { refused } => self.refused = refused,
+            Event::DriverBack { epoch, setup } => self.driver_back(now, epoch, *setup, out),
             Event::Attached { process } => {
                 let until = self.lease_end();
                 if let Some(worker) = self.workers.get_mut(&process) {
@@ -423,12 +453,13 @@ impl Machine {
             self.next_beat = now + self.setup.heartbeat_interval;
             self.beat(now, memory, out);
             self.check_beats(now, memory, out);
-            if self.orphan_since.is_none() && self.heard + self.setup.heartbeat_timeout <= now {
+            let heard = self.heard.max(self.connected);
+            if self.orphan_since.is_none() && heard + self.setup.heartbeat_timeout <= now {
                 self.driver_lost(now, memory);
             }
         }
         let slow =
-            |worker: &Worker| matches!(worker.life, Life::Returning { until } if until <= now);
+            |worker: &Worker| matches!(worker.life, Life::Returning { until, .. } if until <= now);
         let slow: Vec<_> = self
             .workers
             .iter()

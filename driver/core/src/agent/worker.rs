@@ -29,6 +29,8 @@ pub(super) enum Life {
     },
     /// Its round is over and it is expected at `run()`.
     Returning {
+        /// The round that is over.
+        round: Round,
         /// When it is lost.
         until: Time,
     },
@@ -221,7 +223,7 @@ impl Worker {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let returning = match self.life {
-            Life::Returning { until } => Some(until),
+            Life::Returning { until, .. } => Some(until),
             _ => None,
         };
         let signal = self.stopping.map(|stopping| stopping.due);

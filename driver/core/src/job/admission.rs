@@ -27,9 +27,12 @@ impl Job {
         if !self.is_newest(&agent, out) || self.is_namesake(&agent, out) {
             return;
         }
+        if let Some(adoption) = &agent.adoption {
+            return self.agent_returned(now, &agent, adoption, out);
+        }
         let host = agent.host.clone();
         self.slots_found(now, &agent, out);
-        if self.is_up(&host) {
+        if self.is_up(&host) || self.away.contains(&host) {
             // The launched agent may be the very one that has connected anew.
             self.close(&host, out);
             let why = "another agent of this host has connected".to_owned();
@@ -76,10 +79,18 @@ impl Job {
 
     /// Handles an agent that connects after the end of the job.
     pub(super) fn agent_connected_late(&mut self, agent: &AgentConnected, out: &mut Out) {
-        if self.is_newest(agent, out) && !self.is_namesake(agent, out) {
-            self.close(&agent.host, out);
-            self.welcome_to_the_end(agent, out);
+        if !self.is_newest(agent, out) || self.is_namesake(agent, out) {
+            return;
         }
+        if let Some(adoption) = &agent.adoption {
+            self.agent_returned(self.now, agent, adoption, out);
+            if self.is_up(&agent.host) {
+                self.end_late_agent(&agent.host, out);
+            }
+            return;
+        }
+        self.close(&agent.host, out);
+        self.welcome_to_the_end(agent, out);
     }
 
     fn welcome_to_the_end(&mut self, agent: &AgentConnected, out: &mut Out) {
@@ -128,7 +139,7 @@ impl Job {
         true
     }
 
-    fn refuse(&self, agent: &AgentConnected, out: &mut Out) {
+    pub(super) fn refuse(&self, agent: &AgentConnected, out: &mut Out) {
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Refuse { host, instance });
     }
@@ -146,10 +157,17 @@ impl Job {
             notice: None,
             said: Default::default(),
             agent: agent.agent,
+            returns: agent.returns && agent.task.is_none(),
+            applied: 0,
+            launch_ended: None,
             refused: BTreeSet::new(),
         });
         let (host, instance) = (agent.host.clone(), agent.instance);
-        out.push(Command::Admit { host, instance });
+        out.push(Command::Admit {
+            host,
+            instance,
+            adopted: false,
+        });
         // Sent before the first heartbeat: the agent has the lease even if the driver stands still from now on.
         self.send_beat(&agent.host, 0, out);
     }
@@ -166,9 +184,10 @@ impl Job {
         self.send_beat(host, count, out);
     }
 
-    fn send_beat(&self, host: &HostId, acked_count: u64, out: &mut Out) {
+    pub(super) fn send_beat(&self, host: &HostId, acked_count: u64, out: &mut Out) {
         let lease = Some(self.settings.lease);
-        let applied = 0;
+        let up = self.fleet.host(host).and_then(|state| state.up());
+        let applied = up.map_or(0, |up| up.applied);
         let command = AgentCommand::Heartbeat {
             acked_count,
             lease,
@@ -177,8 +196,19 @@ impl Job {
         self.send(host, command, out);
     }
 
+    /// Whether a report of the current agent of a host is not a repeat. It counts as applied from now on.
+    pub(super) fn is_new(&mut self, host: &HostId, number: u64) -> bool {
+        let Some(up) = self.fleet.up_mut(host) else {
+            return true;
+        };
+        let is_new = number > up.applied;
+        up.applied = up.applied.max(number);
+        is_new
+    }
+
     /// Removes the agent of a host, with all its processes.
     pub(super) fn lose_agent(&mut self, host: &HostId) -> Vec<Live> {
+        self.away.remove(host);
         self.counted.forget();
         self.placement.leave(host);
         if let Some(shutdown) = &mut self.shutdown {

@@ -72,7 +72,7 @@ impl Job {
     /// Applies notices again after a list: the list may have added hosts whose agents sent a notice before.
     pub(super) fn recall_notices(&mut self, out: &mut Out) {
         let forgotten = |(host, state): (&HostId, &Host)| {
-            let (at, notice) = state.up()?.notice?;
+            let (at, notice) = state.last_up()?.notice?;
             let forgotten = self.hosts.contains(host) && !self.hosts.is_noticed(host);
             forgotten.then(|| (host.clone(), at, notice))
         };
@@ -147,6 +147,7 @@ impl Job {
             return;
         }
         let done: Vec<_> = (self.hosts.draining())
+            .filter(|host| !self.away.contains(*host))
             .filter(|host| match self.fleet.host(host) {
                 Some(state) => {
                     state.live().next().is_none() && (!state.has_memory || self.base_is_held())
@@ -175,11 +176,8 @@ impl Job {
 
     /// After the end of the job: releases draining hosts whose agents are gone.
     pub(super) fn finish_drains_after_end(&mut self, out: &mut Out) {
-        let gone = |host: &&HostId| {
-            self.fleet
-                .host(host)
-                .is_none_or(|state| state.up().is_none())
-        };
+        let gone =
+            |host: &&HostId| (self.fleet.host(host)).is_none_or(|state| state.last_up().is_none());
         let done: Vec<_> = self.hosts.draining().filter(gone).cloned().collect();
         for host in done {
             self.drained(&host, out);

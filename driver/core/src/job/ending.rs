@@ -43,6 +43,9 @@ impl Job {
             };
         }
         if self.is_ending() {
+            if self.registry.all_ended() && self.awaits_members() {
+                return;
+            }
             if self.registry.all_ended()
                 && planted(Mutant::ResetForFailure)
                 && !self.budgets.allows_round()
@@ -53,7 +56,11 @@ impl Job {
             let hasty = planted(Mutant::NotAllHasty) && self.registry.successes() > 0;
             if self.registry.is_well_or_lost() && planted(Mutant::LostIsSuccess) {
                 self.end(Outcome::Succeeded, out);
-            } else if self.registry.all_ended() && !planted(Mutant::NotAllNever) || hasty {
+            } else if self.registry.all_ended()
+                && !self.awaits_members()
+                && !planted(Mutant::NotAllNever)
+                || hasty
+            {
                 self.end(Outcome::WorkerFailed(Reason::NotAllSucceeded), out);
             }
             return;

@@ -163,33 +163,17 @@ impl Job {
     /// As `agent_lost`, for a connection that is closed already.
     pub(super) fn host_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
-        let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
         // A host that registered itself and that its list has dropped since is not expected back either.
         let goes = self.hosts.is_draining(host) || self.hosts.is_left_out(host);
+        let was_away = self.away.remove(host);
+        if !was_away {
+            self.set_apart(now, host);
+        }
         let lost = self.lose_agent(host);
-        self.probing.forget(host);
-        for live in &lost {
-            self.waitlist.leave(host, live.process);
-            self.blacklist.went(now, host, live.process.local_rank);
-            let state = match () {
-                () if planted(Mutant::LostIsFailed) => State::Failed,
-                () => State::LostWithHost,
-            };
-            self.registry.record(host, live.process, state);
+        let trained = lost.iter().any(|live| self.is_in_play(live));
+        if trained || !was_away {
+            self.record_lost(now, host, &lost);
         }
-        let in_round = |live: &Live| self.registry.rank(host, live.process).is_some();
-        if lost.iter().any(in_round) {
-            self.suspicion.failed(now, host);
-        }
-        if had_memory {
-            self.memory_lost.insert(host.clone());
-            self.going_back.lost(host, goes);
-        }
-        if !lost.is_empty() {
-            let parts = 1 + u32::from(planted(Mutant::ShortFence));
-            self.fenced_until = Some(now + self.settings.fence / parts);
-        }
-        self.rounds.forget_answer(host);
         if self.results.outcome().is_some() {
             return;
         }
@@ -208,25 +192,8 @@ impl Job {
             self.note_host_failure(host, why, out);
             self.domain_failed(now, Domain::Host(host.clone()), begun, out);
         }
-        let trained = |live: &Live| matches!(live.life, Life::Training { .. });
-        if lost.iter().any(trained) && self.groups.leads() {
-            return self.group_lost_host(now, host, out);
-        }
-        let concerned = match &self.rounds.phase {
-            Phase::Idle => false,
-            Phase::Training(_) => lost.iter().any(trained),
-            Phase::Forming(forming) => {
-                forming.members.contains_key(host)
-                    || forming.missing.contains(host)
-                    || forming.leaving.is_some() && lost.iter().any(trained)
-            }
-        };
-        self.loss_grace_until = None;
-        if concerned {
-            self.rounds
-                .disturb(now, Cause::HostFailed { host: host.clone() });
-            self.after_failure(now, out);
-        } else if !self.settings.elastic && used {
+        let concerned = self.break_off(now, host, trained, out);
+        if !concerned && !self.settings.elastic && used {
             self.end(Outcome::WorkerFailed(Reason::Standard), out);
         }
     }
@@ -270,9 +237,10 @@ impl Job {
             Phase::Training(training) => &training.members,
             Phase::Forming(forming) => &forming.members,
         };
+        let mut hosts: Vec<HostId> = members.keys().cloned().collect();
+        self.forsake_away();
         // The round that is being left may have members on more hosts than the planned one.
         let mut returning: Vec<(HostId, Process, Round)> = Vec::new();
-        let mut hosts: Vec<HostId> = members.keys().cloned().collect();
         for (host, state) in self.fleet.hosts() {
             let training = state.live().filter_map(|live| match live.life {
                 Life::Training { round } => Some((live.process, round)),

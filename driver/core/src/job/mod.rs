@@ -7,7 +7,7 @@
 //! | submodule | handles |
 //! |---|---|
 //! | `reports`, `requests`, `failures`, `discovery`, `unable` | the meaning of one event |
-//! | `admission` | agents |
+//! | `admission`, `away`, `returning` | agents: connected, out of reach, back |
 //! | `slots`, `launching`, `capacity`, `expected` | agents, processes and their slots |
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
@@ -18,6 +18,7 @@
 //! O(hosts + workers).
 
 mod admission;
+mod away;
 mod capacity;
 mod discovery;
 mod draining;
@@ -34,6 +35,7 @@ mod probing;
 mod reports;
 mod requests;
 mod reserve;
+mod returning;
 mod shortage;
 mod shutdown;
 mod slots;
@@ -48,7 +50,7 @@ use crate::{
     Command, Decision, Event, Rejected, Settings, Time,
     blacklist::Blacklist,
     budgets::Budgets,
-    fleet::{Agent, Fleet},
+    fleet::Fleet,
     groups::Groups,
     hosts::HostSet,
     lineage::Lineage,
@@ -151,6 +153,8 @@ pub struct Job {
     loss_grace_until: Option<Time>,
     /// When the exit timeout of the members began: one has succeeded, or success of all is no longer possible.
     exits_since: Option<Time>,
+    /// Hosts that are out of reach, and whose agents may return.
+    away: BTreeSet<HostId>,
     /// The end of the agents, once the job has ended.
     shutdown: Option<Shutdown>,
 }
@@ -207,6 +211,7 @@ impl Job {
             relapses: Relapses::default(),
             loss_grace_until: None,
             exits_since: None,
+            away: BTreeSet::new(),
             shutdown: None,
             settings,
         }
@@ -280,6 +285,7 @@ impl Job {
         self.end_cooldowns(now, out);
         self.end_slow_starts(now, out);
         self.end_slow_probes(now, out);
+        self.end_absences(now, out);
         self.end_slow_rounds(now, out);
         self.end_waits(now, out);
         self.newcomers_paused_until = self.newcomers_paused_until.filter(|until| *until > now);
@@ -309,6 +315,7 @@ impl Job {
             self.next_wait_deadline(),
             self.next_group_deadline(),
             self.newcomers_paused_until,
+            self.next_absence_deadline(),
         ])
     }
 
@@ -375,28 +382,27 @@ impl Job {
                 why,
             } => {
                 if self.is_current(&host, instance) {
-                    self.agent_lost(now, &host, why, out);
+                    self.connection_lost(now, &host, why, out);
                 }
             }
-            Event::LaunchFailed { host, why } => {
-                let launching = |h: &crate::fleet::Host| matches!(h.agent, Agent::Launching { .. });
-                if self.fleet.host(&host).is_some_and(launching) {
-                    self.agent_lost(now, &host, why, out);
-                }
-            }
+            Event::LaunchFailed { host, why } => self.launch_ended(now, &host, why, out),
             Event::Reported { host, epoch, .. } if epoch != self.epoch => {
                 reject(out, &host, Rejected::OtherDriver(epoch));
             }
             Event::Reported {
                 host,
                 instance,
+                number,
                 report,
                 ..
             } => {
-                if self.is_current(&host, instance) || planted(Mutant::StaleConnection) {
-                    self.reported(now, &host, report, out);
-                } else {
+                let current = self.is_current(&host, instance);
+                if !current && !planted(Mutant::StaleConnection) {
                     reject(out, &host, Rejected::StaleConnection);
+                } else if !self.is_new(&host, number) && !planted(Mutant::ReportsRepeated) {
+                    reject(out, &host, Rejected::Repeated);
+                } else {
+                    self.reported(now, &host, report, out);
                 }
             }
             Event::Requested { id, request } => self.requested(now, id, request, out),
@@ -416,6 +422,9 @@ impl Job {
         }
         self.finish_drains(out);
         self.count_anew(out);
+        if self.leave_the_away(now, out) {
+            self.count_anew(out);
+        }
         self.conclude(now, out);
         let ending = self.is_ending() && !planted(Mutant::LateSpare);
         if self.results.outcome().is_some() || ending {
@@ -461,7 +470,7 @@ impl Job {
         self.close(host, out);
         out.push(Command::EndLaunch {
             host: host.clone(),
-            unless_connected: !self.is_up(host),
+            unless_connected: !self.is_up(host) && !self.away.contains(host),
         });
     }
 

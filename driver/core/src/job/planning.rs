@@ -33,6 +33,8 @@ impl Job {
     pub(super) fn plan_or_hold(&mut self, now: Time, out: &mut Out) {
         match &self.rounds.phase {
             Phase::Idle => self.plan_when_possible(now, out),
+            // No change is worth the round while it waits for hosts that are away.
+            Phase::Training(_) if self.waits_for_away() => {}
             Phase::Training(training) => {
                 let is_held = training.hold.is_some();
                 self.ask_newcomers(now, out);
@@ -127,17 +129,21 @@ impl Job {
         chosen
     }
 
-    fn choose_of(&self, may_join: impl Fn(&HostId) -> bool) -> Vec<Candidate> {
+    pub(super) fn choose_of(&self, may_join: impl Fn(&HostId) -> bool) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for host in self.capacity.order() {
             if !may_join(host) {
                 continue;
             }
-            let Some(state) = self.fleet.host(host).filter(|state| state.up().is_some()) else {
+            let absent = planted(Mutant::AwayIsUsable);
+            let state = (self.fleet.host(host))
+                .filter(|state| state.up().is_some() || absent && state.away().is_some());
+            let Some(state) = state else {
                 continue;
             };
             let arrival = self.hosts.arrival(host);
-            for live in state.live() {
+            let out_of_reach = state.away().into_iter().flat_map(|away| &away.live);
+            for live in state.live().chain(out_of_reach.copied()) {
                 let there = matches!(
                     live.life,
                     Life::Waiting | Life::Returning { .. } | Life::Training { .. }

@@ -129,7 +129,7 @@ impl Job {
     /// members have left, the round is over and the job waits for slots.
     fn member_left(&mut self) {
         let trains = matches!(self.rounds.phase, Phase::Training(_));
-        if trains && self.fleet.census().training == 0 {
+        if trains && self.fleet.census().training == 0 && !self.waits_for_away() {
             self.rounds.phase = Phase::Idle;
             self.capacity_dirty = true;
         }

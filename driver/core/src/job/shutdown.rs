@@ -28,7 +28,7 @@ const KILL_SLACK: Duration = Duration::from_secs(1);
 /// The shutdown of the agents of a job that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Shutdown {
-    /// Hosts whose agents are connected.
+    /// Hosts whose agents are connected, or may return.
     pub(super) agents: BTreeSet<HostId>,
     /// When the current command must be done.
     due: Time,
@@ -40,7 +40,8 @@ pub(super) struct Shutdown {
 impl Job {
     /// Asks all agents to end.
     pub(super) fn begin_shutdown(&mut self, out: &mut Out) {
-        let connected = self.fleet.hosts().filter(|(_, state)| state.up().is_some());
+        // An agent that is away is told when it returns.
+        let connected = (self.fleet.hosts()).filter(|(_, state)| state.last_up().is_some());
         self.shutdown = Some(Shutdown {
             agents: connected.map(|(host, _)| host.clone()).collect(),
             due: self.now + self.settings.grace * 2 + SLACK,
@@ -76,6 +77,9 @@ impl Job {
                 self.exit_known(&host, process, &exit, &tail, out);
             }
             Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
+                self.agent_lost_late(&host, out);
+            }
+            Event::LaunchFailed { host, .. } if self.away.contains(&host) => {
                 self.agent_lost_late(&host, out);
             }
             Event::Requested { id, request } => self.requested_late(id, &request, out),

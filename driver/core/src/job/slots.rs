@@ -129,7 +129,8 @@ impl Job {
             Phase::Training(_) => self.newcomers_paused_until.is_some_and(|until| now < until),
             Phase::Idle => false,
         };
-        if busy {
+        // In a standard job no other worker can take the place of one that may return.
+        if busy || !self.settings.elastic && !self.away.is_empty() {
             return;
         }
         let target = self.target();
@@ -152,6 +153,9 @@ impl Job {
         let (mut launch, mut start) = (Vec::new(), Vec::new());
         for host in &hosts {
             let state = self.fleet.host(host);
+            if self.away.contains(host) {
+                continue;
+            }
             for (slot, place) in self.capacity.slots(host) {
                 if wanted == 0 || state.is_some_and(|state| !state.is_free(slot)) {
                     continue;
@@ -162,6 +166,7 @@ impl Job {
                     Agent::Absent => launch.push(host.clone()),
                     Agent::Launching { .. } => {}
                     Agent::Up(_) => start.push((host.clone(), slot, place)),
+                    Agent::Away(_) => {}
                 }
             }
             if wanted == 0 {

@@ -4,4 +4,5 @@ mod bench;
 mod draining;
 mod driver;
 mod ends;
+mod returning;
 mod rounds;

@@ -161,6 +161,7 @@ fn what_is_said_to_another_driver_changes_nothing() {
         host: "a".into(),
         instance: 1,
         epoch: DriverEpoch(2),
+        number: 1,
         report,
     });
     assert_eq!(harness.rejected, [Rejected::OtherDriver(DriverEpoch(2))]);

@@ -279,9 +279,9 @@ fn what_an_agent_says_while_no_list_has_its_host_holds_when_one_has_it_again() {
     harness.list(&[host("a", 1)]);
     harness.list(&both);
     assert!(draining(&harness), "nor is it forgotten when it was known");
-    let before = format!("{:?}", harness.job);
+    let before = harness.state();
     noticed(&mut harness, "b", Some(120));
-    assert_eq!(before, format!("{:?}", harness.job), "R3");
+    assert_eq!(before, harness.state(), "R3");
 }
 
 /// Seed 3430 of the simulation.

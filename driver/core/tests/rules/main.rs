@@ -15,6 +15,7 @@ mod launching;
 mod probing;
 mod registration;
 mod reserve;
+mod returning;
 mod rounds;
 mod shutdown;
 mod silence;

@@ -94,6 +94,7 @@ fn a_stale_connection_says_nothing() {
         host: "a".into(),
         instance: 99,
         epoch: DriverEpoch(1),
+        number: 1,
         report,
     });
     harness.event(Event::AgentLost {

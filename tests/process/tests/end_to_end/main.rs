@@ -17,6 +17,7 @@ mod output;
 mod plain;
 mod proxy;
 mod registration;
+mod returns;
 mod scripts;
 mod secrets;
 mod signals;

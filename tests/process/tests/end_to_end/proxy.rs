@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -17,6 +17,8 @@ pub(crate) struct Proxy {
     /// The port that agents connect to.
     pub(crate) port: u16,
     cut: Arc<AtomicBool>,
+    /// Both ends of all connections so far.
+    streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
@@ -26,6 +28,8 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let cut = Arc::new(AtomicBool::new(false));
         let way = cut.clone();
+        let streams = Arc::new(Mutex::new(Vec::new()));
+        let all = streams.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let agent = stream.unwrap();
@@ -33,6 +37,9 @@ impl Proxy {
                 let Ok(driver) = TcpStream::connect(("127.0.0.1", driver)) else {
                     continue;
                 };
+                for stream in [&agent, &driver] {
+                    all.lock().unwrap().push(stream.try_clone().unwrap());
+                }
                 for (from, to) in [(&agent, &driver), (&driver, &agent)] {
                     from.set_nodelay(true).unwrap();
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
@@ -41,11 +48,20 @@ impl Proxy {
                 }
             }
         });
-        Self { port, cut }
+        Self { port, cut, streams }
     }
 
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Cuts, and ends all connections at once at both ends.
+    pub(crate) fn cut_off(&self) {
+        self.cut();
+        for stream in self.streams.lock().unwrap().drain(..) {
+            // Either end may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     pub(crate) fn mend(&self) {

@@ -124,7 +124,7 @@ fn a_driver_keeps_no_connection_of_a_silent_host() {
     job.wait_training(4, 3);
     assert_ne!(connections(two.id()), 0);
     send_signal(two.id(), Signal::SIGSTOP);
-    job.wait_said("host two failed: its agent was silent");
+    job.wait_said("host two is out of reach: its agent was silent");
     // The kernel answers for a stopped process, so only the driver can end the connections.
     job.wait_for("the driver closes all of them", |_| {
         (connections(two.id()) == 0).then_some(())

@@ -110,7 +110,7 @@ fn workers_of_a_stopped_agent_make_no_step_beyond_their_lease() {
     let trained = Duration::from_nanos(last.saturating_sub(began));
     // A step is logged after its commit, on a machine that may be busy.
     assert!(trained < LEASE + Duration::from_millis(500), "{trained:?}");
-    job.wait_said("host localhost failed: its agent was silent");
+    job.wait_said("host localhost is out of reach: its agent was silent");
     send_signal(job.driver(), Signal::SIGTERM);
     job.end().expect(143, &["stopped by signal 15"]);
 }
@@ -171,8 +171,8 @@ fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back()
     let (mut job, proxy, agents) = joined(&flags);
     let step = job.wait_training(4, 20)[0].step;
     proxy.cut();
-    job.wait_said("host one failed: its agent was silent");
-    job.wait_said("host two failed: its agent was silent");
+    job.wait_said("host one is out of reach: its agent was silent");
+    job.wait_said("host two is out of reach: its agent was silent");
     wait_until_idle(&mut job, Duration::from_millis(500));
     proxy.mend();
     job.wait_training(4, step + 20);
@@ -207,8 +207,8 @@ fn a_host_that_is_back_alone_goes_on_at_once_and_is_a_step_behind_at_most() {
     job.wait_training(2, 20);
     ways.iter().for_each(Proxy::cut);
     job.touch("cut");
-    job.wait_said("host one failed: its agent was silent");
-    job.wait_said("host two failed: its agent was silent");
+    job.wait_said("host one is out of reach: its agent was silent");
+    job.wait_said("host two is out of reach: its agent was silent");
     // Host one has made the commit at which the worker of host two was killed.
     let newest = |events: &[Event], host| {
         let steps = (events.iter()).filter(|e| e.kind == Kind::Step && e.host == host);

@@ -98,7 +98,8 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision, step: &[Comman
         Decision::Interrupting { round, cause } => {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
             // A failure in the same step came after the deadline that this decision follows from.
-            let failed = step.iter().any(is_failure);
+            let away = !world.reference.away().is_empty();
+            let failed = away || step.iter().any(is_failure);
             if !failed && let Err((rule, what)) = interrupts(world, cause, step) {
                 world.violate(
                     rule,
@@ -117,7 +118,8 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision, step: &[Comman
                 timed_out(world, *round, since);
             }
             let known = interrupted.is_some_and(|(other, _)| other == *round);
-            if !known && !world.driver.broken && !step.iter().any(is_failure) {
+            let away = !world.reference.away().is_empty();
+            if !known && !away && !world.driver.broken && !step.iter().any(is_failure) {
                 let what = format!("{round:?} is aborted and nothing has failed");
                 world.violate("rule 4", what);
             }
@@ -148,6 +150,8 @@ pub(super) fn is_failure(command: &Command) -> bool {
                 Decision::WorkerFailed { .. }
                     | Decision::HostFailed { .. }
                     | Decision::WentEarly { .. }
+                    | Decision::HostAway { .. }
+                    | Decision::HostReturned { .. }
             )
     )
 }

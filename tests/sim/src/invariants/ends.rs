@@ -58,9 +58,13 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     let fleet = world.driver.job.fleet();
     let up = fleet.host(host).and_then(|state| state.up());
     let current = up.is_some_and(|up| up.instance == *instance);
-    if !current && world.driver.ended.is_none() {
-        return;
+    if current || world.driver.ended.is_some() {
+        heard(world, event, host, report);
     }
+}
+
+/// A report reaches the driver that the job applies.
+pub(crate) fn heard(world: &mut World, event: &Event, host: &HostId, report: &AgentReport) {
     super::success::event(world, event);
     super::paths::event(world, event);
     let AgentReport::Exited { process, exit, .. } = report else {

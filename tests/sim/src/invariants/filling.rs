@@ -50,6 +50,10 @@ pub(super) fn watch(world: &mut World) {
 fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     let (job, settings) = (&world.driver.job, &world.plan.settings);
     let fleet = job.fleet();
+    // In a standard job no other worker takes the place of one that may return.
+    if !settings.elastic && !world.reference.away().is_empty() {
+        return None;
+    }
     let forming = matches!(job.rounds().phase, Phase::Forming(_));
     if forming || world.invariants.r10.finishing || fleet.done() > 0 {
         return None;
@@ -62,7 +66,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     let launching = |host: &HostId| match fleet.host(host).map(|state| &state.agent) {
         Some(Agent::Launching { .. }) => true,
         Some(Agent::Absent) | None => full,
-        Some(Agent::Up(_)) => false,
+        Some(Agent::Up(_) | Agent::Away(_)) => false,
     };
     let usable = world.reference.usable_slots(world.driver_now());
     let coming = usable.filter(|(host, _)| launching(host)).count();
@@ -82,7 +86,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
         None => launches && !full,
         Some(state) => match state.agent {
             Agent::Absent => launches && !full,
-            Agent::Launching { .. } => false,
+            Agent::Launching { .. } | Agent::Away(_) => false,
             // Processes of a group start together.
             Agent::Up(_) if groups => false,
             Agent::Up(_) => {

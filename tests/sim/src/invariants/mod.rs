@@ -27,14 +27,17 @@ pub(crate) mod r9;
 mod reasons;
 pub(crate) mod removal;
 mod reserve;
+mod returns;
 mod success;
 pub(crate) mod w5;
 pub(crate) mod worker_ended;
 
 use std::time::Duration;
 
-use elasticrun_core::Command;
-use elasticrun_protocol::{AgentCommand, CommitId, Process, Rank, Round, control::Start};
+use elasticrun_core::{Command, Decision, Event, rounds::Phase};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, CommitId, HostId, Process, Rank, Round, control::Start,
+};
 
 use crate::world::{RoundSim, World};
 
@@ -92,6 +95,23 @@ impl Started<'_> {
     }
 }
 
+/// A report reaches the driver that an agent has kept, and that the job applies.
+pub(crate) fn heard(world: &mut World, event: &Event) {
+    let Event::Reported { host, report, .. } = event else {
+        return;
+    };
+    ends::heard(world, event, host, report);
+    worker_ended::heard(world, event);
+    world.peer_was_lost(event);
+    if world.plan.groups.is_some() {
+        groups::heard(world, host, report);
+    }
+    if let AgentReport::Noticed { notice } = report {
+        let now = world.driver_now();
+        world.reference.agent_noticed(now, host, *notice);
+    }
+}
+
 /// Checks the commands of one step of the job, before they are carried out.
 pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let ends = |command: &Command| matches!(command, Command::End(_));
@@ -112,6 +132,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 change::on_decision(world, decision, commands);
                 ends::on_decision(world, decision);
                 removal::on_decision(world, decision);
+                returns::on_decision(world, decision);
                 reserve::on_decision(world, decision, commands);
                 paths::on_decision(world, decision);
                 r9::on_decision(world, decision);
@@ -124,6 +145,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             // The agent that connects replaces another.
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
                 if world.driver.connects.contains(host) => {}
+            // The agent may return.
+            Command::Disconnect { host, .. } if goes_away(commands, host) => {
+                r12::lost(world, host);
+            }
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 if matches!(command, Command::Disconnect { .. }) {
                     r12::lost(world, host);
@@ -155,8 +180,11 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             r12::dismissed(world, host);
         }
         reserve::on_command(world, command);
+        returns::on_command(world, command, commands);
         newcomers::on_command(world, command);
-        success::on_command(world, command);
+        if !matches!(command, Command::Disconnect { host, .. } if goes_away(commands, host)) {
+            success::on_command(world, command);
+        }
         r3::on_command(world, command);
         r10::on_command(world, command);
     }
@@ -180,6 +208,25 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     r6::on_step(world);
     r9::on_step(world);
     r10::on_step(world);
+}
+
+/// Whether the job announces that a host is out of reach, so that its agent may return, or that it has returned.
+pub(crate) fn goes_away(commands: &[Command], host: &HostId) -> bool {
+    commands.iter().any(|command| match command {
+        Command::Announce(
+            Decision::HostAway { host: other, .. } | Decision::HostReturned { host: other },
+        ) => other == host,
+        _ => false,
+    })
+}
+
+/// Whether members of the round that trains are out of reach and may return. Then no change interrupts it.
+pub(crate) fn waits_for_away(world: &World) -> bool {
+    let Phase::Training(training) = &world.driver.job.rounds().phase else {
+        return false;
+    };
+    let away = world.reference.away();
+    away.iter().any(|host| training.members.contains_key(host))
 }
 
 fn on_start(world: &mut World, round: Round, commands: &[Command]) {

@@ -163,6 +163,7 @@ fn unasked(world: &World) -> Option<HostId> {
 /// Hosts of workers that wait while others train.
 fn waiting(world: &World) -> impl Iterator<Item = &HostId> {
     let trains = matches!(world.driver.job.rounds().phase, Phase::Training(_));
+    let trains = trains && !super::waits_for_away(world);
     let hosts = world.driver.job.fleet().hosts().filter(move |_| trains);
     // The worker of a draining host stays for a round that is formed for another reason. It does not join others.
     let stays = |host: &HostId| !world.reference.drains(host);

@@ -65,6 +65,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
                 | Command::EndLaunch { .. }
                 | Command::Admit { .. }
                 | Command::Refuse { .. }
+                | Command::SendBack { .. }
                 | Command::Exit
                 | Command::TellSources { .. }
                 | Command::Answer { answer: Err(_), .. }

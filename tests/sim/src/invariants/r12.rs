@@ -25,7 +25,7 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let memory = &mut world.invariants.r12;
     if matches!(
         decision,
-        Decision::HostFailed { .. } | Decision::WentEarly { .. }
+        Decision::HostFailed { .. } | Decision::WentEarly { .. } | Decision::HostAway { .. }
     ) {
         memory.lost = now;
     }

@@ -45,7 +45,7 @@ pub(super) fn on_step(world: &mut World) {
     let (round, held) = (training.round, training.hold.is_some());
     let over = world.driver.ended.is_some() || world.invariants.r10.finishing;
     let grows = !held && !over && world.driver.job.fleet().census().waiting > 0;
-    let grows = grows && change::can_grow(world);
+    let grows = grows && !super::waits_for_away(world) && change::can_grow(world);
     let now = world.driver_now();
     let since = |before: Option<(Round, Time)>| match before {
         Some((other, since)) if other == round => Some((round, since)),
@@ -63,7 +63,8 @@ pub(crate) fn watch(world: &mut World) {
     let Phase::Training(training) = &world.driver.job.rounds().phase else {
         return;
     };
-    if over {
+    // A round that waits for hosts which are out of reach is not interrupted.
+    if over || super::waits_for_away(world) {
         return;
     }
     let (round, held) = (training.round, training.hold.is_some());

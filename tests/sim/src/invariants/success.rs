@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use elasticrun_core::{Command, Decision, Event, results::Outcome};
-use elasticrun_protocol::{AgentReport, Process};
+use elasticrun_protocol::{AgentReport, HostId, Process};
 
 use super::groups;
 use crate::world::{World, host::index_of};
@@ -77,11 +77,21 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
                 "was told to stop",
             );
         }
+        Command::Announce(Decision::HostFailed { host, .. } | Decision::WentEarly { host, .. })
+            if !is_connected(world, host) =>
+        {
+            leaves(world, index_of(host), |_| true, "went with its agent");
+        }
         Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
             leaves(world, index_of(host), |_| true, "went with its agent");
         }
         _ => {}
     }
+}
+
+fn is_connected(world: &World, host: &HostId) -> bool {
+    let state = world.driver.job.fleet().host(host);
+    state.is_some_and(|state| state.up().is_some()) && !world.driver.connects.contains(host)
 }
 
 /// Members that have not ended yet are neither successes nor failures from now on.

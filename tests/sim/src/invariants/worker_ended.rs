@@ -12,21 +12,27 @@ use crate::world::World;
 pub(super) struct Memory {
     /// Failed workers whose end is not known.
     unexplained: BTreeSet<(HostId, Process)>,
-    /// The exit that the event of this step reports.
-    reported: Option<(HostId, Process, Exit)>,
+    /// The exits that the event of this step reports.
+    reported: Vec<(HostId, Process, Exit)>,
 }
 
 /// An event reaches the driver.
 pub(crate) fn event(world: &mut World, event: &Event) {
-    let memory = &mut world.invariants.worker_ended;
-    memory.reported = match event {
-        Event::Reported {
-            host,
-            report: AgentReport::Exited { process, exit, .. },
-            ..
-        } => Some((host.clone(), *process, exit.clone())),
-        _ => None,
-    };
+    world.invariants.worker_ended.reported.clear();
+    heard(world, event);
+}
+
+/// A report reaches the driver, perhaps with others.
+pub(crate) fn heard(world: &mut World, event: &Event) {
+    if let Event::Reported {
+        host,
+        report: AgentReport::Exited { process, exit, .. },
+        ..
+    } = event
+    {
+        let reported = (host.clone(), *process, exit.clone());
+        world.invariants.worker_ended.reported.push(reported);
+    }
 }
 
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
@@ -47,8 +53,8 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             ..
         } => {
             let failed = memory.unexplained.remove(&(host.clone(), *process));
-            let reported = Some((host.clone(), *process, exit.clone()));
-            if !failed || memory.reported != reported {
+            let reported = (host.clone(), *process, exit.clone());
+            if !failed || !memory.reported.contains(&reported) {
                 let what = format!("{host} {process:?} is said to have ended: {exit}");
                 world.violate("R10", what);
             }

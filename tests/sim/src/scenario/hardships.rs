@@ -33,6 +33,7 @@ impl Scenario {
     pub(super) fn keep_orphans_long(&mut self, rng: &mut Rng) {
         self.orphan_timeout = rng.millis(31_000, 90_000);
         self.settings.fence = self.lease().fence();
+        self.settings.keep = self.lease().keep();
         self.settings.lease = self.lease().length();
     }
 

@@ -33,7 +33,7 @@ impl World {
             Down::Closed => {
                 self.links[link].agent_open = false;
                 match self.has_machine(host) {
-                    true => self.machine_event(host, agent, AgentEvent::DriverLost),
+                    true => self.connection_ended(host, agent),
                     false => self.agent_ends(host),
                 }
             }
@@ -48,11 +48,17 @@ impl World {
             let port = self.fresh_port(host);
             let mut machine = Machine::new(self.now, message.epoch, (**setup).clone(), port);
             machine.keep(self.hosts[host].memories.of.keys().copied());
+            machine.set_adoptable(self.plan.returns);
             if let Some(agent) = &mut self.hosts[host].agent {
                 machine.registered(agent.registered);
+                agent.answered = true;
                 agent.machine = Some(machine);
             }
             return self.schedule_agent_tick(host);
+        }
+        if let AgentCommand::Setup(setup) = &message.command {
+            let setup = (**setup).clone();
+            return self.answered(host, agent, link, message, setup);
         }
         if !matches!(message.command, AgentCommand::Heartbeat { .. }) && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
@@ -78,7 +84,7 @@ impl World {
         self.do_all(host, commands);
     }
 
-    fn has_machine(&self, host: usize) -> bool {
+    pub(super) fn has_machine(&self, host: usize) -> bool {
         self.hosts[host]
             .agent
             .as_ref()
@@ -158,6 +164,7 @@ impl World {
             }
         }
         self.do_all(host, out);
+        self.redial_if_silent(host);
     }
 
     fn schedule_agent_tick(&mut self, host: usize) {
@@ -192,7 +199,14 @@ impl World {
 
     fn do_one(&mut self, host: usize, command: Command) {
         match command {
-            Command::AgentReport(report) => self.report(host, report),
+            Command::AgentReport(report) => {
+                let agent = self.hosts[host].agent.as_mut();
+                if let Some(machine) = agent.and_then(|agent| agent.machine.as_mut()) {
+                    let report = machine.number(report);
+                    self.report(host, report);
+                }
+            }
+            Command::Repeat(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
             Command::Signal {
                 process,
@@ -257,12 +271,12 @@ impl World {
         }
     }
 
-    fn report(&mut self, host: usize, report: AgentReport) {
-        if let AgentReport::Ready { round, .. } = &report {
+    fn report(&mut self, host: usize, report: FromAgent) {
+        if let AgentReport::Ready { round, .. } = &report.report {
             self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
         }
         if matches!(
-            report,
+            report.report,
             AgentReport::FreePort { .. } | AgentReport::Ready { .. }
         ) {
             let port = self.fresh_port(host);
@@ -274,26 +288,15 @@ impl World {
         if let AgentReport::WorkerLost {
             process,
             silent: true,
-        } = &report
+        } = &report.report
         {
             // The agent has given the process up, though the signal is still on its way.
             self.given_up(host, *process);
         }
-        let Some(agent) = &mut self.hosts[host].agent else {
-            return;
-        };
-        agent.reports += 1;
-        let (number, link) = (agent.reports, agent.link);
-        let epoch = agent.machine.as_ref().map(Machine::epoch);
-        if let Some(epoch) = epoch.filter(|_| self.links[link].agent_open) {
-            self.push_up(
-                link,
-                Up::AgentReport(FromAgent {
-                    epoch,
-                    number,
-                    report,
-                }),
-            );
+        let answered = self.hosts[host].agent.as_ref().filter(|a| a.answered);
+        let link = answered.map(|agent| agent.link);
+        if let Some(link) = link.filter(|link| self.links[*link].agent_open) {
+            self.push_up(link, Up::AgentReport(report));
         }
     }
 

@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_core::{Command, Event as JobEvent, Job, RunningTime, Time, results::Outcome};
-use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Round, ToAgent};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, DriverEpoch, HostId, Round, ToAgent, control::Setup,
+};
 
 use super::{Ev, World, clock::Clock, link::Down};
 use crate::{invariants, scenario::Scenario};
@@ -98,6 +100,7 @@ impl World {
             .next_deadline()
             .is_some_and(|due| due <= now);
         self.before_event = late.then(|| self.reference.clone());
+        let away = self.reference.away();
         self.reference.event(now, &event);
         invariants::ends::event(self, &event);
         invariants::exit::event(self, &event);
@@ -106,16 +109,16 @@ impl World {
         if self.plan.groups.is_some() {
             invariants::groups::event(self, &event);
         }
-        if let JobEvent::AgentConnected(agent) = &event {
+        for report in self.kept_reports(&event) {
+            invariants::heard(self, &report);
+        }
+        if let JobEvent::AgentConnected(agent) = &event
+            && !away.contains(&agent.host)
+            && agent.adoption.is_none()
+        {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }
-        if let JobEvent::Reported {
-            report: AgentReport::PeerLost { round, .. },
-            ..
-        } = &event
-        {
-            self.round_broke(*round);
-        }
+        self.peer_was_lost(&event);
         let broken = |report: &AgentReport| matches!(report, AgentReport::PeerLost { .. });
         self.driver.broken &= !self.driver.job.is_settled();
         self.driver.broken |= matches!(&event, JobEvent::Reported { report, .. } if broken(report));
@@ -141,6 +144,7 @@ impl World {
             JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
             _ => None,
         };
+        let returns = matches!(&event, JobEvent::AgentConnected(agent) if agent.adoption.is_some());
         self.driver.connects.extend(came.clone());
         self.driver.job.receive(self.driver_now(), event, &mut out);
         let gathers = self.driver.inert.is_none() && self.driver.gathers > Duration::ZERO;
@@ -152,9 +156,44 @@ impl World {
         if self.driver.job.is_settled() {
             self.driver.connects.clear();
         }
-        if let Some(host) = came {
+        if let Some(host) = came.filter(|_| !returns) {
             self.blame.agent_came(self.driver_now(), &host);
         }
+    }
+
+    /// A worker reports that it lost a peer.
+    pub(crate) fn peer_was_lost(&mut self, event: &JobEvent) {
+        if let JobEvent::Reported {
+            report: AgentReport::PeerLost { round, .. },
+            ..
+        } = event
+        {
+            self.round_broke(*round);
+        }
+    }
+
+    /// The reports that an agent has kept and that the job applies as the agent returns.
+    fn kept_reports(&self, event: &JobEvent) -> Vec<JobEvent> {
+        let JobEvent::AgentConnected(agent) = event else {
+            return Vec::new();
+        };
+        let known = self.driver.job.fleet().host(&agent.host);
+        let applied = known.and_then(|state| state.last_up()).map(|up| up.applied);
+        let (Some(adoption), Some(applied)) = (&agent.adoption, applied) else {
+            return Vec::new();
+        };
+        let new = adoption
+            .reports
+            .iter()
+            .filter(|report| report.number > applied);
+        let event = new.map(|report| JobEvent::Reported {
+            host: agent.host.clone(),
+            instance: agent.instance,
+            epoch: report.epoch,
+            number: report.number,
+            report: report.report.clone(),
+        });
+        event.collect()
     }
 
     /// Ends the gathering of events.
@@ -296,7 +335,12 @@ impl World {
             match command {
                 Command::Launch { host } => self.launch(&host),
                 Command::Send { host, command } => self.send_command(&host, command),
-                Command::Admit { host, instance } => self.admit(&host, instance),
+                Command::Admit {
+                    host,
+                    instance,
+                    adopted,
+                } => self.admit(&host, instance, adopted),
+                Command::SendBack { instance, .. } => self.send_back(instance),
                 Command::Refuse { instance, .. } | Command::RefuseName { instance, .. } => {
                     self.refuse(instance);
                 }
@@ -338,7 +382,7 @@ impl World {
         (self.links[arrived].instance == Some(instance)).then_some(arrived)
     }
 
-    fn admit(&mut self, host: &HostId, instance: u64) {
+    fn admit(&mut self, host: &HostId, instance: u64, adopted: bool) {
         let (Some(index), Some(link)) = (self.host_index(host), self.arrived(instance)) else {
             return self.violate(
                 "R3",
@@ -348,7 +392,11 @@ impl World {
         if self.driver.current[index].replace(link).is_some() {
             self.violate("R3", format!("two connections of {host} are admitted"));
         }
-        let setup = AgentCommand::Setup(Box::new(self.setup()));
+        let setup = Setup {
+            adopted,
+            ..self.setup()
+        };
+        let setup = AgentCommand::Setup(Box::new(setup));
         self.send_command(host, setup);
         self.after(self.plan.heartbeat_interval, Ev::Heart(link));
     }
@@ -356,6 +404,16 @@ impl World {
     fn refuse(&mut self, instance: u64) {
         if let Some(link) = self.arrived(instance) {
             let (epoch, command) = (self.driver.epoch, AgentCommand::Kill);
+            self.push_down(link, Down::AgentCommand(ToAgent { epoch, command }));
+            self.close_driver_end(link);
+        }
+    }
+
+    /// Lets an agent that has kept workers begin anew.
+    fn send_back(&mut self, instance: u64) {
+        if let Some(link) = self.arrived(instance) {
+            let epoch = self.driver.epoch;
+            let command = AgentCommand::Setup(Box::new(self.setup()));
             self.push_down(link, Down::AgentCommand(ToAgent { epoch, command }));
             self.close_driver_end(link);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use elasticrun_core::{Event as JobEvent, Request, agent::Event as AgentEvent};
 use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 
-use super::{Ev, World, link::Up, worker::Phase};
+use super::{Ev, World, worker::Phase};
 use crate::{fault::Fault, rng::Rng};
 
 /// Faults that wait for the next process or launch they can apply to.
@@ -172,7 +172,30 @@ impl World {
                 data,
                 heal,
             } => self.cut(up, down, data, heal),
-            Fault::Break => self.break_connection(),
+            Fault::Break => {
+                if let Some(host) = self.some_agent() {
+                    self.break_link(host, false);
+                }
+            }
+            Fault::BreakNetwork {
+                all,
+                up,
+                down,
+                closes,
+                heard,
+                heal,
+            } => {
+                let one = if all { None } else { self.some_agent() };
+                for host in 0..self.hosts.len() {
+                    let struck = all && self.hosts[host].agent.is_some() || one == Some(host);
+                    if struck {
+                        self.cut_host(host, up, down, false, heal);
+                        if closes {
+                            self.break_link(host, heard);
+                        }
+                    }
+                }
+            }
             Fault::HangHost => {
                 if let Some(host) = self.some_agent() {
                     self.hosts[host].starts_hang = true;
@@ -353,28 +376,6 @@ impl World {
         }
         self.retry_collectives();
         self.retry_groups();
-    }
-
-    fn break_connection(&mut self) {
-        let Some(host) = self.some_agent() else {
-            return;
-        };
-        let Some(agent) = &self.hosts[host].agent else {
-            return;
-        };
-        let (link, number) = (agent.link, agent.number);
-        if std::mem::replace(&mut self.links[link].agent_open, false) {
-            self.push_up(link, Up::Closed);
-            let event = elasticrun_core::agent::Event::DriverLost;
-            match self.hosts[host]
-                .agent
-                .as_ref()
-                .is_some_and(|a| a.machine.is_some())
-            {
-                true => self.machine_event(host, number, event),
-                false => self.agent_ends(host),
-            }
-        }
     }
 
     /// From now on nothing fails any more.

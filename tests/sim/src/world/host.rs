@@ -19,7 +19,12 @@ pub(crate) struct AgentSim {
     pub(super) machine: Option<Machine>,
     pub(super) tick_at: Option<Time>,
     pub(super) flushing: bool,
-    pub(super) reports: u64,
+    /// A dial is due.
+    pub(super) redials: bool,
+    /// The driver has answered the registration over the current connection.
+    pub(super) answered: bool,
+    /// The number of its launch.
+    pub(super) launch: u64,
     /// The agent was ordered to end.
     pub(super) told: bool,
 }

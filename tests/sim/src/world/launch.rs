@@ -54,11 +54,22 @@ impl World {
             machine: None,
             tick_at: None,
             flushing: false,
-            reports: 0,
+            redials: false,
+            answered: false,
+            launch: self.hosts[host].launch,
             told: false,
         });
         if self.driver.exited {
             self.agent_ends(host);
+        }
+    }
+
+    /// The launcher notices that the process of an agent has ended, unless the launch was given up.
+    pub(super) fn launch_ended(&mut self, host: usize, token: u64) {
+        let state = &self.hosts[host];
+        if state.launch == token && !self.driver.exited {
+            let (host, why) = (state.id.clone(), "its agent has ended".to_owned());
+            self.job_event(elasticrun_core::Event::LaunchFailed { host, why });
         }
     }
 
@@ -98,6 +109,11 @@ impl World {
             return;
         };
         self.note(format_args!("h{host} agent {} ends", agent.number));
+        if self.plan.returns && self.hosts[host].alive && !self.plan.settings.self_registration {
+            let wait = self.lateness_rng.micros(100, 50_000);
+            let token = agent.launch;
+            self.after(wait, Ev::LaunchEnded { host, token });
+        }
         self.hosts[host].memories = Default::default();
         self.hosts[host].answered = None;
         if std::mem::replace(&mut self.links[agent.link].agent_open, false) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use elasticrun_core::Time;
-use elasticrun_protocol::{FromAgent, ToAgent};
+use elasticrun_protocol::{FromAgent, ToAgent, control::Adoption};
 
 /// A message of an agent.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub(crate) enum Up {
     Register {
         /// The agent was part of the job before, and still keeps commits of it.
         keeps: bool,
+        /// What the agent has kept, if it returns with workers.
+        adoption: Option<Box<Adoption>>,
     },
     AgentReport(FromAgent),
     Closed,

@@ -11,7 +11,7 @@
 //! | `probe` | probes between hosts |
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
 //! | `host` | a host and how the network reaches it |
-//! | `agent`, `launch` | the agent's shell, and how it begins and ends |
+//! | `agent`, `launch`, `returning` | the agent's shell, how it begins and ends, and how it returns |
 //! | `memory` | pages and commit memories |
 //! | `worker`, `schedule` | a training process, and the order of its actions |
 //! | `joining`, `beginning` | how a worker waits for a round, leaves it, and begins it |
@@ -44,6 +44,7 @@ mod network;
 mod probe;
 mod queue;
 pub(crate) mod reading;
+mod returning;
 mod schedule;
 mod training;
 mod view;
@@ -103,7 +104,7 @@ pub(crate) struct World {
     pub(crate) rounds: BTreeMap<Round, RoundSim>,
     pub(crate) groups: BTreeMap<Round, GroupSim>,
     /// Steps that groups have saved.
-    group_steps: u64,
+    pub(crate) group_steps: u64,
     discovery: Discovery,
     pub(crate) reference: Reference,
     /// The reference before the current event, if a deadline had passed by then.
@@ -208,13 +209,17 @@ impl World {
     fn stands_still(&self, ev: &Ev) -> Option<Time> {
         let host = match ev {
             Ev::Down(link) => self.links[*link].host,
-            Ev::AgentTick { host, .. } | Ev::Flush { host, .. } | Ev::Machine { host, .. } => *host,
+            Ev::AgentTick { host, .. }
+            | Ev::Flush { host, .. }
+            | Ev::Redial { host, .. }
+            | Ev::Machine { host, .. } => *host,
             Ev::Up(_)
             | Ev::RepeatUp(..)
             | Ev::JobTick
             | Ev::Job(_)
             | Ev::Poll(_)
             | Ev::Heart(_)
+            | Ev::LaunchEnded { .. }
             | Ev::DriverExit => {
                 return self.driver_stalls();
             }
@@ -244,6 +249,8 @@ impl World {
             Ev::RepeatUp(link, report) => self.repeat_up(link, report),
             Ev::RepeatDown(link, message) => self.repeat_down(link, message),
             Ev::Launch { host, token } => self.launch_done(host, token),
+            Ev::LaunchEnded { host, token } => self.launch_ended(host, token),
+            Ev::Redial { host, agent } => self.redial(host, agent),
             Ev::Register(host) => self.register_itself(host),
             Ev::AgentTick { host, agent } => self.agent_tick(host, agent),
             Ev::Flush { host, agent } => self.flush(host, agent),

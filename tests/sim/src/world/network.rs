@@ -3,7 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_core::{AgentConnected, Event as JobEvent};
-use elasticrun_protocol::{AgentReport, FromAgent, HostId, control::Setup};
+use elasticrun_protocol::{
+    AgentReport, FromAgent, HostId,
+    control::{Adoption, Setup},
+};
 
 use super::{
     Ev, World,
@@ -42,6 +45,16 @@ impl World {
     /// A new connection of an agent, which may keep commits of an earlier one.
     pub(super) fn dial(&mut self, host: usize, agent: u64) -> usize {
         let keeps = !self.hosts[host].memories.of.is_empty();
+        self.connect(host, agent, keeps, None)
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        host: usize,
+        agent: u64,
+        keeps: bool,
+        adoption: Option<Box<Adoption>>,
+    ) -> usize {
         let link = self.links.len();
         self.links.push(Link {
             host,
@@ -53,7 +66,7 @@ impl World {
             agent_open: true,
             heard: self.driver_now(),
         });
-        self.push_up(link, Up::Register { keeps });
+        self.push_up(link, Up::Register { keeps, adoption });
         link
     }
 
@@ -72,7 +85,7 @@ impl World {
         let (host, instance) = (self.links[link].host, self.links[link].instance);
         let id = self.hosts[host].id.clone();
         match (message, instance) {
-            (Up::Register { keeps }, _) => self.agent_registers(link, keeps),
+            (Up::Register { keeps, adoption }, _) => self.agent_registers(link, keeps, adoption),
             (Up::AgentReport(report), Some(instance)) => self.reported(link, id, instance, report),
             (Up::Closed, Some(instance)) => {
                 self.lost(link, id, instance, "it closed its connection")
@@ -89,9 +102,7 @@ impl World {
         if !open && self.rng.percent(50) {
             return;
         }
-        // A port is an offer, and a later one replaces it.
-        let offer = matches!(report.report, AgentReport::FreePort { .. });
-        if !beats && !offer && self.repeats() {
+        if !beats && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatUp(link, report.clone()));
         }
@@ -99,6 +110,7 @@ impl World {
             host,
             instance,
             epoch: report.epoch,
+            number: report.number,
             report: report.report,
         };
         if beats {
@@ -116,6 +128,7 @@ impl World {
             host: self.hosts[host].id.clone(),
             instance: instance.unwrap_or(0),
             epoch: report.epoch,
+            number: report.number,
             report: report.report,
         };
         self.inert_event(event, "it repeats what was said");
@@ -126,7 +139,7 @@ impl World {
     }
 
     /// The driver notices the end of a connection, or its silence.
-    fn lost(&mut self, link: usize, host: HostId, instance: u64, why: &str) {
+    pub(super) fn lost(&mut self, link: usize, host: HostId, instance: u64, why: &str) {
         let index = self.links[link].host;
         let known = std::mem::replace(&mut self.links[link].driver_open, false);
         if !known && self.rng.percent(50) {
@@ -143,7 +156,7 @@ impl World {
         });
     }
 
-    fn agent_registers(&mut self, link: usize, keeps: bool) {
+    fn agent_registers(&mut self, link: usize, keeps: bool, adoption: Option<Box<Adoption>>) {
         let index = self.links[link].host;
         let host = self.hosts[index].id.clone();
         self.driver.instances += 1;
@@ -166,6 +179,8 @@ impl World {
             probes: Self::knows_probes(index),
             task: None,
             agent: None,
+            returns: self.plan.returns,
+            adoption,
         }));
     }
 

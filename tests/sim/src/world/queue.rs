@@ -24,6 +24,16 @@ pub(super) enum Ev {
         host: usize,
         token: u64,
     },
+    /// The process of a launched agent has ended.
+    LaunchEnded {
+        host: usize,
+        token: u64,
+    },
+    /// An agent dials for its driver again.
+    Redial {
+        host: usize,
+        agent: u64,
+    },
     Register(usize),
     AgentTick {
         host: usize,

@@ -19,6 +19,7 @@ mod sender;
 mod tail;
 
 use std::{
+    cell::Cell,
     net::SocketAddr,
     os::fd::OwnedFd,
     rc::Rc,
@@ -48,6 +49,7 @@ enum OutputCommand {
         stderr: OwnedFd,
     },
     Ended(Process),
+    DriverBack(SocketAddr),
     Finish(oneshot::Sender<()>),
 }
 
@@ -109,6 +111,11 @@ impl Output {
         self.send(OutputCommand::Ended(process));
     }
 
+    /// Sends the output to the driver at this address from now on.
+    pub(crate) fn driver_back(&self, driver: SocketAddr) {
+        self.send(OutputCommand::DriverBack(driver));
+    }
+
     /// Sends the remaining pieces, closes the connection and ends the thread. Gives up once the driver has read nothing
     /// for [`AgentOptions::output_timeout`].
     pub(crate) async fn finish(mut self) {
@@ -138,8 +145,13 @@ async fn serve(
     mut todo: mpsc::UnboundedReceiver<OutputCommand>,
 ) {
     let queue = Rc::new(Queue::new(options.output_timeout));
-    let mut sender =
-        tokio::task::spawn_local(sender::run(options, driver, host, Rc::clone(&queue)));
+    let address = Rc::new(Cell::new(driver));
+    let mut sender = tokio::task::spawn_local(sender::run(
+        options,
+        address.clone(),
+        host,
+        Rc::clone(&queue),
+    ));
     let mut pumps = Pumps::new(Rc::clone(&queue), inbox);
     let mut finish = None;
     while let Some(command) = todo.recv().await {
@@ -151,6 +163,7 @@ async fn serve(
                 stderr,
             } => pumps.read(process, rank, stdout, stderr),
             OutputCommand::Ended(process) => pumps.ended(process),
+            OutputCommand::DriverBack(driver) => address.set(driver),
             OutputCommand::Finish(done) => {
                 finish = Some(done);
                 break;

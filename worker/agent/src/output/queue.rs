@@ -90,7 +90,7 @@ impl Queue {
         }
     }
 
-    /// Reports that a piece from [`Queue::next`] is written to the driver.
+    /// Reports that the driver has a piece from [`Queue::next`].
     pub(super) fn taken(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
         self.advanced();

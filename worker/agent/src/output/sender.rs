@@ -1,74 +1,154 @@
 //! Sends pieces from the queue to the driver over the connection for output.
+//!
+//! Each piece has a number, and is kept until the driver has acknowledged it. After a broken connection the sender
+//! repeats what it keeps, and the driver drops what it has. So no piece is lost, and none arrives twice. A driver of an
+//! earlier release acknowledges nothing: then the piece that was being sent may arrive twice or not at all.
 
-use std::{net::SocketAddr, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 use elasticrun_protocol::{
     HostId,
-    auth::Purpose,
-    control::{self, OutputOf},
+    auth::{ADOPTION, Purpose},
+    control::{self, OutputOf, OutputTaken},
     frame,
 };
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 
 use super::queue::Queue;
-use crate::{AgentOptions, connect, error::PeerError, wire};
+use crate::{
+    AgentOptions, connect,
+    duplex::Duplex,
+    error::PeerError,
+    wire::{self, HANDSHAKE_TIMEOUT},
+};
 
-const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Sends until the queue is closed and empty. Reconnects after a failure; the piece that was being sent then may
-/// arrive twice or not at all.
-pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId, queue: Rc<Queue>) {
-    let mut unsent = None;
+/// The pieces that the driver has not acknowledged.
+#[derive(Debug)]
+struct Sender {
+    /// A random number that names this sender.
+    id: u64,
+    host: HostId,
+    /// The number of the last piece.
+    last: u64,
+    unacknowledged: VecDeque<control::Output>,
+}
+
+/// Sends until the queue is closed, and the driver has all pieces. Reconnects after a failure.
+pub(super) async fn run(
+    options: AgentOptions,
+    driver: Rc<Cell<SocketAddr>>,
+    host: HostId,
+    queue: Rc<Queue>,
+) {
+    let mut sender = Sender {
+        id: getrandom::u64().unwrap_or_default(),
+        host,
+        last: 0,
+        unacknowledged: VecDeque::new(),
+    };
     loop {
-        match connect(&options, driver, &host).await {
-            Ok(mut stream) => match send(&mut stream, &queue, &mut unsent).await {
-                Ok(()) => {
-                    // All pieces are written. A shutdown lets the driver read them to the end.
-                    let _ = stream.shutdown().await;
-                    return;
-                }
-                Err(error) => tracing::debug!(%error, "the connection for output ended"),
-            },
+        let dialled = connect::dial(driver.get(), &options, Purpose::Output).await;
+        let sent = match dialled {
+            Ok((stream, frames, version)) if version >= ADOPTION => {
+                sender.send(Duplex::new(stream, frames), &queue).await
+            }
+            Ok((stream, ..)) => sender.send_unacknowledged(stream, &queue).await,
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(()) => return,
             Err(error) => tracing::debug!(%error, "no connection for output"),
         }
-        if queue.is_closed() {
+        if queue.is_closed() && sender.unacknowledged.is_empty() && queue.len() == 0 {
             return;
         }
         tokio::select! {
             () = sleep(RECONNECT_INTERVAL) => {}
-            () = queue.wait_closed() => {}
+            () = queue.wait_closed(), if !queue.is_closed() => {}
         }
     }
 }
 
-async fn connect(
-    options: &AgentOptions,
-    driver: SocketAddr,
-    host: &HostId,
-) -> Result<TcpStream, PeerError> {
-    let (mut stream, ..) = connect::dial(driver, options, Purpose::Output).await?;
-    wire::write(&mut stream, &OutputOf { host: host.clone() }).await?;
-    Ok(stream)
-}
+impl Sender {
+    /// Sends to a driver that acknowledges pieces.
+    async fn send(&mut self, mut conn: Duplex<TcpStream>, queue: &Queue) -> Result<(), PeerError> {
+        conn.queue(&OutputOf {
+            host: self.host.clone(),
+            sender: Some(self.id),
+        })?;
+        if !self.unacknowledged.is_empty() {
+            let taken = timeout(HANDSHAKE_TIMEOUT, conn.next::<OutputTaken>()).await;
+            self.acknowledged(taken.map_err(|_| PeerError::TimedOut)??, queue);
+            for piece in &self.unacknowledged {
+                conn.queue(piece)?;
+            }
+        }
+        let mut ended = false;
+        while !ended || !self.unacknowledged.is_empty() {
+            tokio::select! {
+                biased;
+                taken = conn.next::<OutputTaken>() => self.acknowledged(taken?, queue),
+                piece = queue.next(), if !ended && conn.has_capacity() => match piece {
+                    Some(piece) => conn.queue(self.number(piece))?,
+                    None => ended = true,
+                },
+            }
+        }
+        // All pieces are taken. A shutdown lets the driver see the end.
+        conn.shutdown().await;
+        Ok(())
+    }
 
-async fn send(
-    stream: &mut TcpStream,
-    queue: &Queue,
-    unsent: &mut Option<control::Output>,
-) -> Result<(), PeerError> {
-    loop {
-        if unsent.is_none() {
-            *unsent = queue.next().await;
+    /// Numbers a piece and keeps it.
+    fn number(&mut self, mut piece: control::Output) -> &control::Output {
+        self.last += 1;
+        piece.number = self.last;
+        self.unacknowledged.push_back(piece);
+        &self.unacknowledged[self.unacknowledged.len() - 1]
+    }
+
+    fn acknowledged(&mut self, OutputTaken { number }: OutputTaken, queue: &Queue) {
+        while let Some(piece) = (self.unacknowledged).pop_front_if(|piece| piece.number <= number) {
+            queue.taken(piece.as_bytes().len());
         }
-        let Some(piece) = unsent else { return Ok(()) };
-        let frame = frame::to_frame(piece)?;
-        let mut rest = frame.as_slice();
-        while !rest.is_empty() {
-            let count = stream.write(rest).await?;
-            rest = &rest[count..];
-            queue.advanced();
+    }
+
+    /// Sends to a driver of an earlier release.
+    async fn send_unacknowledged(
+        &mut self,
+        mut stream: TcpStream,
+        queue: &Queue,
+    ) -> Result<(), PeerError> {
+        let (host, sender) = (self.host.clone(), None);
+        wire::write(&mut stream, &OutputOf { host, sender }).await?;
+        loop {
+            if self.unacknowledged.is_empty() {
+                let Some(piece) = queue.next().await else {
+                    break;
+                };
+                self.number(piece);
+            }
+            let Some(piece) = self.unacknowledged.front() else {
+                continue;
+            };
+            let frame = frame::to_frame(piece)?;
+            let mut rest = frame.as_slice();
+            while !rest.is_empty() {
+                let count = stream.write(rest).await?;
+                rest = &rest[count..];
+                queue.advanced();
+            }
+            queue.taken(piece.as_bytes().len());
+            self.unacknowledged.pop_front();
         }
-        queue.taken(piece.as_bytes().len());
-        *unsent = None;
+        // All pieces are written. A shutdown lets the driver read them to the end.
+        let _ = stream.shutdown().await;
+        Ok(())
     }
 }

@@ -7,7 +7,6 @@
 //! The agent stores nothing. It adds the worker's name to each request, and reports which workers have left. The first
 //! request opens the connection to the driver. When the connection ends, all waiting requests get an error.
 
-mod duplex;
 mod relay;
 mod worker_conn;
 
@@ -29,6 +28,10 @@ enum StoreCommand {
     Ended(Process),
     /// The driver is lost.
     DriverLost,
+    /// The connection to the driver is broken, and the agent may return to it.
+    DriverAway,
+    /// The agent is back at its driver, at this address and with this number of the connection.
+    DriverBack(SocketAddr, u64),
 }
 
 /// The handle of the store thread. Dropping it ends the thread.
@@ -77,6 +80,16 @@ impl Store {
     /// Refuses all requests from now on.
     pub(crate) fn driver_lost(&self) {
         self.send(StoreCommand::DriverLost);
+    }
+
+    /// Keeps requests until the agent is back at its driver.
+    pub(crate) fn driver_away(&self) {
+        self.send(StoreCommand::DriverAway);
+    }
+
+    /// Sends the requests that were kept to the driver at this address. `instance` is its number of the connection.
+    pub(crate) fn driver_back(&self, driver: SocketAddr, instance: u64) {
+        self.send(StoreCommand::DriverBack(driver, instance));
     }
 
     fn send(&self, command: StoreCommand) {

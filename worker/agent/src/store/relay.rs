@@ -1,35 +1,40 @@
 //! Relays requests between the workers of this host and the driver's store.
 //!
-//! The relay knows all unanswered requests by worker and number. Only [`Relay::lose_driver`] gives them up, so support
-//! for a driver that comes back would replace that function.
+//! The relay keeps all unanswered requests by worker and number. When the connection ends, it repeats those over the next
+//! one that change nothing, or that write the same again. The others may have taken effect or not: their workers get an
+//! error. While the agent has no driver to return to, requests wait. When the driver is lost, all are refused.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::pending,
-    net::SocketAddr,
-    os::unix::net::UnixStream,
+    collections::BTreeMap, future::pending, net::SocketAddr, os::unix::net::UnixStream,
     time::Duration,
 };
 
 use elasticrun_protocol::{
     Process,
     auth::Purpose,
-    store::{Answer, FromClient, FromHost, Refused, StoreOf, ToHost},
+    store::{Answer, FromClient, FromHost, Op, Refused, Request, StoreOf, ToHost},
 };
-use tokio::{net::TcpStream, sync::mpsc, time::Instant};
+use tokio::{
+    net::TcpStream,
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     StoreCommand,
-    duplex::Duplex,
     worker_conn::{WorkerConn, WorkerMessage},
 };
-use crate::{AgentOptions, connect, error::PeerError, spans};
+use crate::{AgentOptions, connect, duplex::Duplex, error::PeerError, spans};
 
 /// Requests that may wait for the relay. Further ones wait in the sockets of their workers.
 const MAX_WAITING: usize = 64;
 
 /// How long requests are refused after a failed dial, before the next dial.
 const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long requests that wait for another connection are kept before it is dialled: the end of the connection to the
+/// driver is known by then, if it has ended as well.
+const REPEAT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connection to the driver.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ enum DriverConn {
         /// When to dial again; none if the driver is lost.
         dial_again: Option<Instant>,
     },
+    /// The agent may return to its driver. Requests wait until then.
+    Away,
 }
 
 /// Passes requests to the driver and answers to the workers.
@@ -52,8 +59,8 @@ pub(super) struct Relay {
     workers: BTreeMap<Process, WorkerConn>,
     /// How many connections of workers were opened; the number of the last one.
     opened: u64,
-    /// Requests that were sent to the driver and have no answer.
-    unanswered: BTreeSet<(Process, u64)>,
+    /// Requests without an answer.
+    unanswered: BTreeMap<(Process, u64), Request>,
 }
 
 impl Relay {
@@ -68,7 +75,7 @@ impl Relay {
             },
             workers: BTreeMap::new(),
             opened: 0,
-            unanswered: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
         }
     }
 
@@ -76,15 +83,30 @@ impl Relay {
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<StoreCommand>) {
         let (sender, mut messages) = mpsc::channel(MAX_WAITING);
         loop {
+            let due = self
+                .driver_conn
+                .dial_due()
+                .filter(|_| !self.unanswered.is_empty());
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(StoreCommand::Open(process, stream)) => self.open(process, stream, &sender),
                     Some(StoreCommand::Ended(process)) => self.remove(process),
                     Some(StoreCommand::DriverLost) => self.lose_driver("the driver is lost", None),
+                    Some(StoreCommand::DriverAway) => {
+                        self.drop_unrepeatable("the connection to the driver ended");
+                        self.driver_conn = DriverConn::Away;
+                    }
+                    Some(StoreCommand::DriverBack(driver, instance)) => {
+                        (self.driver, self.hello.instance) = (driver, instance);
+                        self.repeat().await;
+                    }
                     None => return,
                 },
                 Some(message) = messages.recv(), if self.driver_conn.has_capacity() => {
                     self.on_message(message).await;
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.repeat().await;
                 }
                 answer = self.driver_conn.next() => match answer {
                     Ok(ToHost { process, answer }) => {
@@ -93,7 +115,9 @@ impl Relay {
                     }
                     Err(error) => {
                         let why = format!("the connection to it ended: {error}");
-                        self.lose_driver(&why, Some(Instant::now()));
+                        self.drop_unrepeatable(&why);
+                        let dial_again = Some(Instant::now() + REPEAT_PAUSE);
+                        self.driver_conn = DriverConn::Down { why, dial_again };
                     }
                 },
             }
@@ -130,15 +154,18 @@ impl Relay {
         match message {
             FromClient::Ask(request) => {
                 let number = request.number;
-                if let Err(refused) = self.ask(process, FromClient::Ask(request)).await {
-                    let result = Err(refused);
-                    self.answer(process, &Answer { number, result });
-                } else {
-                    self.unanswered.insert((process, number));
+                match self.ask(process, &request).await {
+                    Ok(()) => {
+                        self.unanswered.insert((process, number), request);
+                    }
+                    Err(refused) => {
+                        let result = Err(refused);
+                        self.answer(process, &Answer { number, result });
+                    }
                 }
             }
             FromClient::Forget { number } => {
-                if self.unanswered.remove(&(process, number)) {
+                if self.unanswered.remove(&(process, number)).is_some() {
                     self.forward(process, FromClient::Forget { number });
                 }
             }
@@ -146,9 +173,13 @@ impl Relay {
         }
     }
 
-    /// Forwards a request. Dials the driver if there is no connection.
-    async fn ask(&mut self, process: Process, message: FromClient) -> Result<(), Refused> {
+    /// Forwards a request, or keeps it for the next connection. Dials the driver if there is no connection.
+    async fn ask(&mut self, process: Process, request: &Request) -> Result<(), Refused> {
         if let DriverConn::Down { dial_again, why } = &self.driver_conn {
+            if !self.unanswered.is_empty() {
+                // It follows those that wait.
+                return Ok(());
+            }
             if dial_again.is_none_or(|time| Instant::now() < time) {
                 return Err(Refused::Unreachable { why: why.clone() });
             }
@@ -168,6 +199,7 @@ impl Relay {
         let DriverConn::Up(conn) = &mut self.driver_conn else {
             return Ok(());
         };
+        let message = FromClient::Ask(request.clone());
         let sent = conn.queue(&FromHost { process, message });
         sent.map_err(|error| Refused::Unreachable {
             why: error.to_string(),
@@ -205,7 +237,7 @@ impl Relay {
     /// Closes the connection of a worker, forgets its requests, and reports to the driver that it has left.
     fn remove(&mut self, process: Process) {
         if self.workers.remove(&process).is_some() {
-            self.unanswered.retain(|(worker, _)| *worker != process);
+            self.unanswered.retain(|(worker, _), _| *worker != process);
             self.forward(process, FromClient::Left);
         }
     }
@@ -217,11 +249,40 @@ impl Relay {
             why: why.to_owned(),
             dial_again,
         };
-        for (process, number) in std::mem::take(&mut self.unanswered) {
+        self.refuse(why, |_| true);
+    }
+
+    /// Refuses the requests that may have taken effect, and would take effect again.
+    fn drop_unrepeatable(&mut self, why: &str) {
+        self.refuse(why, |request| !is_repeatable(&request.op));
+    }
+
+    fn refuse(&mut self, why: &str, which: impl Fn(&Request) -> bool) {
+        let refused = self.unanswered.extract_if(.., |_, request| which(request));
+        for (process, number) in refused.map(|(key, _)| key).collect::<Vec<_>>() {
             let why = why.to_owned();
             let result = Err(Refused::Unreachable { why });
             self.answer(process, &Answer { number, result });
         }
+    }
+
+    /// Opens a connection and sends all requests without an answer over it, each worker's in order.
+    async fn repeat(&mut self) {
+        let mut conn = match self.dial().await {
+            Ok(conn) => conn,
+            Err(error) => {
+                let why = format!("no connection to the driver: {error}");
+                return self.lose_driver(&why, Some(Instant::now() + REDIAL_INTERVAL));
+            }
+        };
+        for ((process, _), request) in &self.unanswered {
+            let (process, message) = (*process, FromClient::Ask(request.clone()));
+            if let Err(error) = conn.queue(&FromHost { process, message }) {
+                spans::worker(process)
+                    .in_scope(|| tracing::error!(%error, "a request cannot be repeated"));
+            }
+        }
+        self.driver_conn = DriverConn::Up(Box::new(conn));
     }
 }
 
@@ -229,7 +290,7 @@ impl DriverConn {
     fn has_capacity(&self) -> bool {
         match self {
             Self::Up(conn) => conn.has_capacity(),
-            Self::Down { .. } => true,
+            Self::Down { .. } | Self::Away => true,
         }
     }
 
@@ -237,7 +298,29 @@ impl DriverConn {
     async fn next(&mut self) -> Result<ToHost, PeerError> {
         match self {
             Self::Up(conn) => conn.next().await,
-            Self::Down { .. } => pending().await,
+            Self::Down { .. } | Self::Away => pending().await,
         }
+    }
+
+    /// When the driver may be dialled again, if there is no connection.
+    fn dial_due(&self) -> Option<Instant> {
+        match self {
+            Self::Down { dial_again, .. } => *dial_again,
+            Self::Up(_) | Self::Away => None,
+        }
+    }
+}
+
+/// Whether an operation that may have taken effect can be sent again: it changes nothing, or writes the same.
+fn is_repeatable(op: &Op) -> bool {
+    match op {
+        Op::Get { .. }
+        | Op::Wait { .. }
+        | Op::Check { .. }
+        | Op::NumKeys { .. }
+        | Op::MultiGet { .. }
+        | Op::Set { .. }
+        | Op::MultiSet { .. } => true,
+        Op::Add { .. } | Op::CompareSet { .. } | Op::Delete { .. } | Op::Append { .. } => false,
     }
 }

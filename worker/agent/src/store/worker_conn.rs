@@ -9,8 +9,7 @@ use elasticrun_protocol::{
 };
 use tokio::{net::UnixStream, sync::mpsc};
 
-use super::duplex::Duplex;
-use crate::{error::PeerError, spans};
+use crate::{duplex::Duplex, error::PeerError, spans};
 
 /// Bytes of answers that may wait for a worker. The connection of a worker that leaves more unread is closed.
 const MAX_QUEUED: usize = 64 << 20;

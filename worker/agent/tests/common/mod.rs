@@ -18,7 +18,9 @@ use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
     Process, Rank, Round, ToAgent,
     auth::{self, Listener, Purpose, Secret, Verdict},
-    control::{Keeper, Member, Output, OutputOf, Place, Register, Setup, Spawn, Start},
+    control::{
+        Keeper, Member, Output, OutputOf, OutputTaken, Place, Register, Setup, Spawn, Start,
+    },
     frame::{self, FrameBuffer},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -227,9 +229,20 @@ impl Driver {
         (control, Lines { peer })
     }
 
+    /// Accepts an agent that returns with its workers, and does not adopt them.
+    pub(crate) async fn adopt_nothing(&self) {
+        let control = self.register().await;
+        assert!(control.register.adoption.is_some());
+    }
+
     pub(crate) async fn register(&self) -> Control {
-        let (purpose, mut peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
-        assert_eq!(purpose, Purpose::Control);
+        // Other connections of an agent may be opened again meanwhile.
+        let mut peer = loop {
+            let (purpose, peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
+            if purpose == Purpose::Control {
+                break peer;
+            }
+        };
         let register: Register = peer.read().await.unwrap();
         let mut control = Control {
             peer,
@@ -398,7 +411,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) async fn next(&mut self) -> Option<Output> {
-        self.peer.read().await
+        let output: Output = self.peer.read().await?;
+        let number = output.number;
+        let taken = frame::to_frame(&OutputTaken { number }).unwrap();
+        // An agent at its end may have given the connection up.
+        let _ = self.peer.stream.write_all(&taken).await;
+        Some(output)
     }
 
     /// The bytes of both streams up to the end of the connection, and the number of those that were dropped.

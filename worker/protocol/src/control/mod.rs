@@ -19,7 +19,7 @@ pub use command::{AgentCommand, Place, ProbeHost, Restarts, Setup, Spawn, StopRe
 pub use exit::Exit;
 pub use memory::{MemoryAnswer, MemoryRequest};
 pub use notice::{Notice, NoticeKind};
-pub use output::{Output, OutputOf};
+pub use output::{Output, OutputOf, OutputTaken};
 pub use registration::{Register, Task};
 pub use report::{AgentReport, FromAgent, Held, Kept, Waiting};
 pub use start::{Keeper, Member, Start};

@@ -22,6 +22,9 @@ pub struct Output {
     /// Bytes of this stream before this piece that the agent dropped, because the driver did not take them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
+    /// Counts the pieces of the sender ([`OutputOf::sender`]) from 1, over all its connections. 0 from an older agent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
 }
 
 impl Output {
@@ -42,6 +45,7 @@ impl Output {
             text,
             bytes,
             dropped: 0,
+            number: 0,
         }
     }
 
@@ -62,6 +66,17 @@ fn is_zero(number: &u64) -> bool {
 pub struct OutputOf {
     /// The host whose output follows.
     pub host: HostId,
+    /// A random number of the sender, which repeats pieces that the driver has not acknowledged over its next connection.
+    /// The driver answers with [`OutputTaken`]. None from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<u64>,
+}
+
+/// Acknowledges pieces of output. The driver sends it at the beginning of a connection, and after it has taken pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OutputTaken {
+    /// The number of the newest piece that the driver has taken, 0 if there is none.
+    pub number: u64,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use elasticrun_core::{
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, HostId, Process, Round,
-    control::{Exit, Keeper, Start, Task, Waiting},
+    control::{Adoption, Exit, Keeper, Start, Task, Waiting},
 };
 
 pub(crate) use made::{commit, draining, gone, host, pending, process, range, seconds};
@@ -46,6 +46,10 @@ pub(crate) struct Harness {
     pub(crate) now: Time,
     hosts: BTreeMap<HostId, Host>,
     instances: u64,
+    /// Agents keep their workers when their connection ends, and return with them.
+    pub(crate) returns: bool,
+    /// Counts the reports of all agents.
+    reports: u64,
     /// Commands that are not carried out yet.
     todo: Vec<Command>,
     /// Events are received and not settled.
@@ -87,6 +91,8 @@ pub(crate) struct Harness {
     pub(crate) refused: Vec<(HostId, u64)>,
     /// Connections that were refused because of their name.
     pub(crate) namesakes: Vec<(HostId, u64)>,
+    /// Agents that were sent back to begin anew.
+    pub(crate) sent_back: Vec<(HostId, u64)>,
 }
 
 impl Harness {
@@ -96,6 +102,8 @@ impl Harness {
             now: Time::ZERO,
             hosts: BTreeMap::new(),
             instances: 0,
+            returns: false,
+            reports: 0,
             todo: Vec::new(),
             gathers: false,
             passive: BTreeSet::new(),
@@ -119,6 +127,7 @@ impl Harness {
             ended_launches: Vec::new(),
             refused: Vec::new(),
             namesakes: Vec::new(),
+            sent_back: Vec::new(),
         }
     }
 
@@ -158,12 +167,26 @@ impl Harness {
     pub(crate) fn report(&mut self, host: &str, report: AgentReport) {
         let host = HostId::new(host);
         let instance = self.hosts[&host].instance.unwrap_or(0);
+        self.reports += 1;
         self.event(Event::Reported {
             host,
             instance,
             epoch: DriverEpoch(1),
+            number: self.reports,
             report,
         });
+    }
+
+    /// The job as text, without the numbers of the reports that are applied.
+    pub(crate) fn state(&self) -> String {
+        let text = format!("{:?}", self.job);
+        let mut parts = text.split("applied: ");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let digits = |part: &str| {
+            part.trim_start_matches(|c: char| c.is_ascii_digit())
+                .to_owned()
+        };
+        std::iter::once(first).chain(parts.map(digits)).collect()
     }
 
     /// Advances time, deadline by deadline.
@@ -308,6 +331,30 @@ impl Harness {
             instance,
             why,
         });
+    }
+
+    /// The connection of an agent ends. The agent and its workers live on.
+    pub(crate) fn breaks_off(&mut self, name: &str) {
+        let instance = self.hosts[name].instance.unwrap_or(0);
+        self.event(Event::AgentLost {
+            host: name.into(),
+            instance,
+            why: "it is out of reach".to_owned(),
+        });
+    }
+
+    /// An agent ends after the job, and its connection with it.
+    pub(crate) fn ends_agent(&mut self, name: &str) {
+        self.breaks_off(name);
+    }
+
+    /// An agent connects anew, with what it has kept.
+    pub(crate) fn returns(&mut self, name: &str, adoption: Adoption) {
+        let agent = AgentConnected {
+            adoption: Some(Box::new(adoption)),
+            ..self.agent(name)
+        };
+        self.agent_connects(agent);
     }
 
     /// The connection of an agent is lost, and with it its workers and memory.
@@ -475,6 +522,8 @@ impl Harness {
             probes: !self.older.contains(name),
             task: None,
             agent: None,
+            returns: self.returns,
+            adoption: None,
         }
     }
 }

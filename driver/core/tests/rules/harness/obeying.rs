@@ -34,7 +34,8 @@ impl Harness {
                     host,
                     unless_connected,
                 } => self.ended_launches.push((host, unless_connected)),
-                Command::Admit { host, instance } => self.admitted.push((host, instance)),
+                Command::Admit { host, instance, .. } => self.admitted.push((host, instance)),
+                Command::SendBack { host, instance } => self.sent_back.push((host, instance)),
                 Command::Send {
                     command: AgentCommand::Heartbeat { .. },
                     ..

@@ -8,7 +8,10 @@ use elasticrun_core::{Command, Decision, Time, groups::UNDECIDED, rounds::Cause}
 use elasticrun_protocol::{HostId, Process, Round};
 
 use super::{Current, alive, could_be, is_auto, lead, running};
-use crate::{invariants::SLACK, world::World};
+use crate::{
+    invariants::{SLACK, goes_away},
+    world::World,
+};
 
 pub(super) fn ended(world: &mut World, round: Round, cause: &Cause, commands: &[Command]) {
     if let Err((rule, what)) = ends(world, round, cause, commands) {
@@ -70,6 +73,10 @@ fn ends(
                 false => Err(("rule 5", "no restart is counted for it")),
             };
         }
+        // Its host is out of reach, and the others can go on without it.
+        Cause::HostFailed { host } if world.reference.away().contains(host) => return Ok(()),
+        // Or the start of a member was lost with the connection.
+        Cause::HostFailed { host } if goes_away(commands, host) => return Ok(()),
         Cause::HostFailed { .. } => {
             let lost = told(|decision| {
                 matches!(

@@ -151,6 +151,11 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     if up.is_none_or(|up| up.instance != *instance) {
         return;
     }
+    heard(world, host, report);
+}
+
+/// A report reaches the driver that the job applies.
+pub(crate) fn heard(world: &mut World, host: &HostId, report: &AgentReport) {
     let (process, well) = match report {
         AgentReport::Exited { process, exit, .. } => (*process, exit.is_success()),
         AgentReport::WorkerLost { process, .. } => (*process, false),
@@ -216,7 +221,7 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let memory = &mut world.invariants.groups;
     if matches!(
         decision,
-        Decision::HostFailed { .. } | Decision::WentEarly { .. }
+        Decision::HostFailed { .. } | Decision::WentEarly { .. } | Decision::HostAway { .. }
     ) {
         memory.fenced = Some(now + fence);
     }

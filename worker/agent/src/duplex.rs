@@ -11,7 +11,7 @@ const MAX_UNSENT: usize = 8 << 20;
 
 /// A stream that reads and writes frames at once, without a task.
 #[derive(Debug)]
-pub(super) struct Duplex<S> {
+pub(crate) struct Duplex<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     frames: FrameBuffer,
@@ -22,7 +22,7 @@ pub(super) struct Duplex<S> {
 
 impl<S: AsyncRead + AsyncWrite> Duplex<S> {
     /// Wraps a stream. `frames` holds the bytes that were read already.
-    pub(super) fn new(stream: S, frames: FrameBuffer) -> Self {
+    pub(crate) fn new(stream: S, frames: FrameBuffer) -> Self {
         let (reader, writer) = split(stream);
         Self {
             reader,
@@ -37,17 +37,17 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
     ///
     /// # Errors
     /// The message does not fit a frame; nothing of it is sent.
-    pub(super) fn queue(&mut self, message: &impl Serialize) -> Result<(), frame::Error> {
+    pub(crate) fn queue(&mut self, message: &impl Serialize) -> Result<(), frame::Error> {
         frame::encode(message, &mut self.unsent)
     }
 
     /// Queues a frame; [`Duplex::next`] writes it.
-    pub(super) fn queue_frame(&mut self, frame: &[u8]) {
+    pub(crate) fn queue_frame(&mut self, frame: &[u8]) {
         self.unsent.extend_from_slice(frame);
     }
 
     /// Whether fewer than the allowed bytes are unsent.
-    pub(super) fn has_capacity(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         self.unsent.len() - self.sent < MAX_UNSENT
     }
 
@@ -55,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
     ///
     /// # Errors
     /// The stream has ended or failed.
-    pub(super) async fn next<M: DeserializeOwned>(&mut self) -> Result<M, PeerError> {
+    pub(crate) async fn next<M: DeserializeOwned>(&mut self) -> Result<M, PeerError> {
         loop {
             let waiting = self.unsent.len() - self.sent;
             if waiting < MAX_UNSENT
@@ -78,5 +78,11 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
                 }
             }
         }
+    }
+
+    /// Ends the direction to the peer.
+    pub(crate) async fn shutdown(mut self) {
+        // The peer may have closed the stream already.
+        let _ = self.writer.shutdown().await;
     }
 }

@@ -1,0 +1,137 @@
+//! Dials for a driver while the workers of an agent live on without one, in a task of its own.
+//!
+//! - The pause between two turns over all addresses grows, and is random, so that the agents of a job whose network is
+//!   back do not come all at once.
+//! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
+//!   before that: otherwise the new one could overtake bytes that wait in the old one.
+
+use std::{io, time::Duration};
+
+use elasticrun_protocol::HostId;
+use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+
+use crate::{
+    AgentOptions, Error,
+    connect::{self, Joined, Reached, Registration},
+    error::PeerError,
+    inbox::InboxMessage,
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A result of the task, for the loop.
+#[derive(Debug)]
+pub(crate) enum Dialled {
+    /// No address has led to a driver.
+    Failed {
+        /// All of them have refused the connection: no driver listens there.
+        refused: bool,
+    },
+    /// A driver has proved itself, and waits for a registration.
+    Reached(Box<Reached>),
+    /// The driver has answered the registration.
+    Answered(Box<Joined>),
+    /// The registration has failed.
+    Unanswered(Error),
+}
+
+/// The task, if one runs.
+#[derive(Debug)]
+pub(crate) struct Redial {
+    options: AgentOptions,
+    host: HostId,
+    inbox: mpsc::Sender<InboxMessage>,
+    task: JoinSet<()>,
+}
+
+impl Redial {
+    pub(crate) fn new(
+        options: AgentOptions,
+        host: HostId,
+        inbox: mpsc::Sender<InboxMessage>,
+    ) -> Self {
+        Self {
+            options,
+            host,
+            inbox,
+            task: JoinSet::new(),
+        }
+    }
+
+    /// Begins to dial, unless a dial or a registration is under way.
+    pub(crate) fn begin(&mut self) {
+        while self.task.try_join_next().is_some() {}
+        if self.task.is_empty() {
+            let (options, inbox) = (self.options.clone(), self.inbox.clone());
+            self.task.spawn(dial(options, inbox));
+        }
+    }
+
+    /// Ends the dial or the registration that is under way.
+    pub(crate) fn stop(&mut self) {
+        self.task = JoinSet::new();
+    }
+
+    /// Registers over a connection that was reached.
+    pub(crate) fn register(&mut self, reached: Reached, registration: Registration) {
+        let (options, host) = (self.options.clone(), self.host.clone());
+        let inbox = self.inbox.clone();
+        self.task.spawn(async move {
+            let answer = match reached.join(&options, &host, registration).await {
+                Ok(joined) => Dialled::Answered(Box::new(joined)),
+                Err(error) => Dialled::Unanswered(error),
+            };
+            // Fails only at the agent's own end.
+            let _ = inbox.send(InboxMessage::Dialled(answer)).await;
+        });
+    }
+}
+
+async fn dial(options: AgentOptions, inbox: mpsc::Sender<InboxMessage>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        sleep(jitter(pause)).await;
+        let mut refused = true;
+        for candidate in &options.driver {
+            match connect::reach_one(candidate, &options).await {
+                Ok(reached) => {
+                    let reached = Dialled::Reached(Box::new(reached));
+                    let _ = inbox.send(InboxMessage::Dialled(reached)).await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
+                    refused &= matches!(&error, PeerError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused);
+                }
+            }
+        }
+        let failed = InboxMessage::Dialled(Dialled::Failed { refused });
+        if inbox.send(failed).await.is_err() {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A random time between half of a pause and the whole.
+fn jitter(pause: Duration) -> Duration {
+    let share = getrandom::u32().map_or(1.0, |random| f64::from(random) / f64::from(u32::MAX));
+    pause.mul_f64((1.0 + share) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_never_longer_than_it_says_and_never_shorter_than_half() {
+        for _ in 0..1000 {
+            let pause = jitter(FIRST_PAUSE);
+            assert!(
+                (FIRST_PAUSE / 2..=FIRST_PAUSE).contains(&pause),
+                "{pause:?}"
+            );
+        }
+    }
+}
