@@ -15,6 +15,9 @@ use tokio::{
 use super::{agent_log::AgentLog, local, processes::Processes, program::Program, push, reach, ssh};
 use crate::config;
 
+/// How long to read the messages of an agent that has ended.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
 /// Lines of an agent's standard error that are kept to report why it ended.
 const TAIL: usize = 5;
 
@@ -157,14 +160,26 @@ async fn follow(
     log: &AgentLog,
     tail: &mut Vec<String>,
 ) -> io::Result<ExitStatus> {
-    if let Some(stderr) = child.stderr.take() {
-        let mut lines = BufReader::new(stderr).lines();
+    let Some(stderr) = child.stderr.take() else {
+        return child.wait().await;
+    };
+    let mut lines = BufReader::new(stderr).lines();
+    let record = async {
         while let Ok(Some(line)) = lines.next_line().await {
             tail.extend(log.record(host, &line));
             if tail.len() > TAIL {
                 tail.remove(0);
             }
         }
+    };
+    let mut record = pin!(record);
+    tokio::select! {
+        biased;
+        () = &mut record => child.wait().await,
+        status = child.wait() => {
+            // A process that the agent has left behind may hold its standard error.
+            let _ = timeout(LAST_LINES, record).await;
+            status
+        }
     }
-    child.wait().await
 }

@@ -258,6 +258,7 @@ pub struct Machine {
     reached: Time,
     /// When the agent returned to its driver last, if it did.
     connected: Time,
+    has_returned: bool,
     /// The round that was started last.
     started: Option<AdoptedRound>,
     outbox: Outbox,
@@ -293,6 +294,7 @@ impl Machine {
             lease: Lease::from_setup(&setup).length(),
             reached: now,
             connected: now,
+            has_returned: false,
             started: None,
             outbox: Outbox::default(),
             frozen: false,

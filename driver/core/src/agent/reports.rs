@@ -61,6 +61,10 @@ impl Machine {
                                 unreachable,
                             }));
                         }
+                        // Rounds may have been planned without this worker while the driver was out of reach.
+                        if self.has_returned {
+                            self.waiting.push(process);
+                        }
                     }
                     _ => self.waiting.push(process),
                 }

@@ -92,6 +92,7 @@ impl Machine {
         (self.closed, self.refused) = (false, false);
         self.orphan_since = None;
         (self.reached, self.connected) = (now, now);
+        self.has_returned = true;
         self.unanswered.clear();
         self.next_beat = now;
         if !planted(Mutant::UnacknowledgedDropped) {

@@ -197,3 +197,18 @@ fn a_driver_that_is_back_and_falls_silent_is_missed_again() {
     bench.pass(seconds(2), false);
     assert!(bench.machine.misses_driver());
 }
+
+#[test]
+fn a_worker_that_comes_back_after_the_return_says_that_it_waits() {
+    let mut bench = returning();
+    bench.event(Event::DriverLost);
+    back(&mut bench, EPOCH.0, true);
+    bench.command(AgentCommand::Abort { round: Round(1) });
+    bench.joins(0, Some(1), true);
+    let waits = |command: &Command| matches!(command, Command::AgentReport(AgentReport::Waiting { workers }) if workers.len() == 1);
+    let out = bench.flush();
+    assert!(
+        out.iter().any(waits),
+        "a round may have begun without it: {out:?}"
+    );
+}
