@@ -109,7 +109,9 @@ impl Job {
                 self.capacity_dirty = true;
             }
         }
-        self.count_connected(host);
+        if was_away {
+            self.count_connected(host);
+        }
         self.dirty_hosts.insert(host.clone());
         self.capacity_dirty |= self.settings.self_registration;
         self.going_back.changed = true;
