@@ -80,6 +80,8 @@ pub(crate) struct Agent {
     pub(crate) store: Store,
     pub(crate) prober: Prober,
     pub(crate) redial: Redial,
+    /// The agent ends, and waits for no driver any more.
+    pub(crate) gave_up_driver: bool,
     pub(crate) liveness: LivenessEvents,
     pub(crate) inbox: mpsc::Receiver<InboxMessage>,
     /// Notices that the host will go away.
@@ -169,6 +171,7 @@ impl Agent {
                 armed = None;
             }
             self.handle(input, &mut out);
+            self.give_up_driver_if_ending();
             self.execute(&mut out);
         }
     }
@@ -275,7 +278,7 @@ impl Agent {
                 self.redial.stop();
                 self.step(Event::DriverReached, out);
             }
-            Some(_) if missed && self.machine.may_return() => self.redial.begin(),
+            Some(_) if missed && self.machine.may_return() => self.redial.begin(self.driver),
             Some(_) if !missed => self.redial.stop(),
             _ => {}
         }

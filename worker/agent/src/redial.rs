@@ -1,11 +1,13 @@
 //! Dials for a driver while the workers of an agent live on without one, in a task of its own.
 //!
 //! - The pause between two turns over all addresses grows, and is random, so that the agents of a job whose network is
-//!   back do not come all at once.
+//!   back do not come all at once. It also grows while a driver refuses the registration.
+//! - A turn begins with the address of the last connection. A refusal there, and only there, shows that the driver is gone:
+//!   other addresses may belong to other machines, or lead nowhere from here.
 //! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
 //!   before that: otherwise the new one could overtake bytes that wait in the old one.
 
-use std::{io, time::Duration};
+use std::{io, iter, net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::HostId;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
@@ -25,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Dialled {
     /// No address has led to a driver.
     Failed {
-        /// All of them have refused the connection: no driver listens there.
+        /// The address of the last connection has refused another one: no driver listens there.
         refused: bool,
     },
     /// A driver has proved itself, and waits for a registration.
@@ -43,6 +45,8 @@ pub(crate) struct Redial {
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
     task: JoinSet<()>,
+    /// The pause before the first turn of the next dial.
+    pause: Duration,
 }
 
 impl Redial {
@@ -56,27 +60,30 @@ impl Redial {
             host,
             inbox,
             task: JoinSet::new(),
+            pause: FIRST_PAUSE,
         }
     }
 
-    /// Begins to dial, unless a dial or a registration is under way.
-    pub(crate) fn begin(&mut self) {
+    /// Begins to dial, unless a dial or a registration is under way. `driver` is the address of the last connection.
+    pub(crate) fn begin(&mut self, driver: SocketAddr) {
         while self.task.try_join_next().is_some() {}
         if self.task.is_empty() {
             let (options, inbox) = (self.options.clone(), self.inbox.clone());
-            self.task.spawn(dial(options, inbox));
+            self.task.spawn(dial(options, driver, self.pause, inbox));
         }
     }
 
-    /// Ends the dial or the registration that is under way.
+    /// Ends the dial or the registration that is under way. The next one begins without a long pause.
     pub(crate) fn stop(&mut self) {
         self.task = JoinSet::new();
+        self.pause = FIRST_PAUSE;
     }
 
     /// Registers over a connection that was reached.
     pub(crate) fn register(&mut self, reached: Reached, registration: Registration) {
         let (options, host) = (self.options.clone(), self.host.clone());
         let inbox = self.inbox.clone();
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.task.spawn(async move {
             let answer = match reached.join(&options, &host, registration).await {
                 Ok(joined) => Dialled::Answered(Box::new(joined)),
@@ -88,12 +95,21 @@ impl Redial {
     }
 }
 
-async fn dial(options: AgentOptions, inbox: mpsc::Sender<InboxMessage>) {
-    let mut pause = FIRST_PAUSE;
+async fn dial(
+    options: AgentOptions,
+    driver: SocketAddr,
+    mut pause: Duration,
+    inbox: mpsc::Sender<InboxMessage>,
+) {
+    let last = driver.to_string();
     loop {
         sleep(jitter(pause)).await;
-        let mut refused = true;
-        for candidate in &options.driver {
+        let mut refused = false;
+        let others = options
+            .driver
+            .iter()
+            .filter(|candidate| **candidate != last);
+        for candidate in iter::once(&last).chain(others) {
             match connect::reach_one(candidate, &options).await {
                 Ok(reached) => {
                     let reached = Dialled::Reached(Box::new(reached));
@@ -102,7 +118,7 @@ async fn dial(options: AgentOptions, inbox: mpsc::Sender<InboxMessage>) {
                 }
                 Err(error) => {
                     tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
-                    refused &= matches!(&error, PeerError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused);
+                    refused |= *candidate == last && is_refusal(&error);
                 }
             }
         }
@@ -112,6 +128,10 @@ async fn dial(options: AgentOptions, inbox: mpsc::Sender<InboxMessage>) {
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+fn is_refusal(error: &PeerError) -> bool {
+    matches!(error, PeerError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// A random time between half of a pause and the whole.

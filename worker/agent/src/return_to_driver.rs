@@ -27,8 +27,17 @@ impl Agent {
     pub(crate) fn dial_if_useful(&mut self) {
         if self.machine.may_return() {
             self.store.driver_away();
-            self.redial.begin();
+            self.redial.begin(self.driver);
         } else {
+            self.redial.stop();
+            self.store.driver_lost();
+        }
+    }
+
+    /// Ends what waits for a driver, once the agent ends without one.
+    pub(crate) fn give_up_driver_if_ending(&mut self) {
+        let gives_up = self.link.is_none() && self.machine.is_ending();
+        if gives_up && !std::mem::replace(&mut self.gave_up_driver, true) {
             self.redial.stop();
             self.store.driver_lost();
         }
@@ -53,6 +62,8 @@ impl Agent {
             return;
         }
         if self.link.take().is_some() {
+            // Answers may have been lost with it.
+            self.store.driver_away();
             self.step(Event::DriverLost, out);
         }
         if reached.version < ADOPTION {
@@ -83,7 +94,7 @@ impl Agent {
 
     /// Goes on with a driver that has answered.
     fn on_answered(&mut self, joined: Joined, out: &mut Vec<Command>) {
-        if !self.machine.obeys(joined.epoch) {
+        if !self.machine.obeys(&joined.setup.run_id, joined.epoch) {
             tracing::warn!(
                 epoch = joined.epoch.0,
                 "a driver that was replaced answers; it is not obeyed"
@@ -110,6 +121,7 @@ impl Agent {
             self.setup = setup.clone();
             self.store.driver_back(self.driver, setup.instance);
             self.output.driver_back(self.driver);
+            self.redial.stop();
         } else {
             tracing::warn!("the driver goes on without the workers of this host: they end");
         }

@@ -121,6 +121,7 @@ pub(crate) async fn serve(
         starter: Starter::new(inbox_sender.clone())?,
         prober: Prober::new(inbox_sender.clone()),
         redial: Redial::new(options.clone(), host.clone(), inbox_sender.clone()),
+        gave_up_driver: false,
         output: Output::start(options.clone(), driver, host.clone(), inbox_sender)?,
         store: Store::start(options.clone(), driver, store_of)?,
         liveness: LivenessEvents::new(),

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{Notice, NoticeKind, control::StopReason};
+use elasticrun_protocol::{AgentReport, Notice, NoticeKind, control::StopReason};
 
 use super::{Command, End, Machine, Memory, Signal, worker::Worker};
 use crate::{
@@ -53,7 +53,12 @@ impl Machine {
     }
 
     pub(super) fn end_by_itself(&mut self, now: Time, out: &mut Vec<Command>) {
-        self.by_itself |= !self.ending;
+        if !self.ending {
+            self.by_itself = true;
+            if self.outbox.keeps {
+                out.push(Command::AgentReport(AgentReport::Leaving));
+            }
+        }
         self.end_all(now, out);
     }
 

@@ -373,12 +373,16 @@ impl Machine {
         match event {
             Event::FromDriver(message) => self.on_command(now, message, memory, out),
             Event::DriverLost => {
+                // An earlier refusal says nothing of this end.
+                self.refused &= self.closed;
                 self.closed = true;
                 self.driver_lost(now, memory);
             }
             Event::DriverReached => self.reached = now,
             Event::DialFailed { refused } => self.refused = refused,
-            Event::DriverBack { epoch, setup } => self.driver_back(now, epoch, *setup, out),
+            Event::DriverBack { epoch, setup } => {
+                self.driver_back(now, epoch, *setup, memory, out);
+            }
             Event::Attached { process } => {
                 let until = self.lease_end();
                 if let Some(worker) = self.workers.get_mut(&process) {

@@ -79,12 +79,13 @@ impl Machine {
         now: Time,
         epoch: DriverEpoch,
         setup: Setup,
+        memory: &dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        if !self.obeys(epoch) || self.ending {
+        if !self.obeys(&setup.run_id, epoch) || self.ending {
             return;
         }
-        if !setup.adopted {
+        if !setup.adopted || setup.run_id != self.setup.run_id {
             return self.end_by_itself(now, out);
         }
         self.epoch = epoch;
@@ -94,7 +95,9 @@ impl Machine {
         (self.reached, self.connected) = (now, now);
         self.has_returned = true;
         self.unanswered.clear();
-        self.next_beat = now;
+        // Before any other report: the driver may start a round as soon as it has them, and the lease may be over.
+        self.next_beat = now + self.setup.heartbeat_interval;
+        self.beat(now, memory, out);
         if !planted(Mutant::UnacknowledgedDropped) {
             // The registration may have been sent before the last of them.
             let reports = self.outbox.unacknowledged(epoch);
@@ -102,9 +105,10 @@ impl Machine {
         }
     }
 
-    /// Whether the agent obeys a driver of this epoch. It obeys none that is older than the last one.
-    pub fn obeys(&self, epoch: DriverEpoch) -> bool {
-        epoch >= self.epoch || planted(Mutant::OldEpochAdopted)
+    /// Whether the agent obeys this driver. It obeys none of its run that is older than the last one. A driver of another
+    /// run may only send the agent away.
+    pub fn obeys(&self, run_id: &str, epoch: DriverEpoch) -> bool {
+        epoch >= self.epoch || run_id != self.setup.run_id || planted(Mutant::OldEpochAdopted)
     }
 
     /// Records a round that starts here.

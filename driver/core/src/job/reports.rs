@@ -72,6 +72,12 @@ impl Job {
                 unreachable,
             } => self.probed(now, host, number, &unreachable, out),
             AgentReport::Noticed { notice } => self.noticed_by_agent(now, host, notice, out),
+            AgentReport::Leaving => {
+                // The end of its connection is the loss of its host.
+                if let Some(up) = self.fleet.up_mut(host) {
+                    up.returns = false;
+                }
+            }
             AgentReport::Heartbeat { .. } => {}
         }
     }

@@ -35,7 +35,7 @@ impl Job {
         out: &mut Out,
     ) {
         let host = &agent.host;
-        if adoption.epoch > self.epoch {
+        if adoption.run_id == self.run_id && adoption.epoch > self.epoch {
             // This driver was replaced. The workers are not its own to end.
             reject(out, host, Rejected::OtherDriver(adoption.epoch));
             return self.refuse(agent, out);
@@ -91,11 +91,18 @@ impl Job {
             instance: agent.instance,
             address: agent.address,
             memory_port: agent.memory_port,
+            free_port: agent.free_port,
+            // An agent that returns has not ended with its launch.
+            launch_ended: None,
             ..up
         }) else {
             return;
         };
         self.probing.connected(host, agent.probes);
+        if self.waitlist.iter().any(|(waiting, _)| waiting == host) {
+            // Its probe is gone with the connection.
+            self.probing.look(host);
+        }
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.agents.insert(host.clone());
         }
@@ -106,14 +113,12 @@ impl Job {
             }
             if back.planned != Some(self.rounds.last()) {
                 self.hosts.move_to_end(host);
-                self.capacity_dirty = true;
             }
         }
-        if was_away {
-            self.count_connected(host);
-        }
         self.dirty_hosts.insert(host.clone());
-        self.capacity_dirty |= self.settings.self_registration;
+        // Its slots count again for a group, and may have become unusable meanwhile.
+        self.counted.forget();
+        self.capacity_dirty = true;
         self.going_back.changed = true;
     }
 

@@ -26,6 +26,19 @@ fn back(bench: &mut Bench, epoch: u64, adopted: bool) -> Vec<Command> {
     bench.event(Event::DriverBack { epoch, setup })
 }
 
+/// The same, without the heartbeat.
+fn back_quietly(bench: &mut Bench, epoch: u64) -> Vec<Command> {
+    let mut out = back(bench, epoch, true);
+    let beat =
+        |command: &Command| matches!(command, Command::AgentReport(AgentReport::Heartbeat { .. }));
+    assert!(
+        beat(&out[0]),
+        "a start may follow the first report at once: {out:?}"
+    );
+    out.remove(0);
+    out
+}
+
 fn ends(commands: &[Command]) -> bool {
     (commands.iter()).any(|command| matches!(command, Command::TellStop { .. }))
 }
@@ -56,6 +69,15 @@ fn a_refused_dial_that_is_followed_by_another_failure_proves_nothing() {
     bench.event(Event::DriverLost);
     bench.event(Event::DialFailed { refused: true });
     bench.event(Event::DialFailed { refused: false });
+    let kept = bench.pass(seconds(30), false);
+    assert!(!ends(&kept), "{kept:?}");
+}
+
+#[test]
+fn a_refusal_before_the_connection_ended_says_nothing_of_its_end() {
+    let mut bench = returning();
+    bench.event(Event::DialFailed { refused: true });
+    bench.event(Event::DriverLost);
     let kept = bench.pass(seconds(30), false);
     assert!(!ends(&kept), "{kept:?}");
 }
@@ -108,7 +130,7 @@ fn reports_without_an_acknowledgement_are_repeated() {
     let adoption = bench.machine.adoption(&bench.memory);
     assert_eq!(adoption.acknowledged, first.number);
     assert_eq!(adoption.reports, std::slice::from_ref(&second));
-    assert_eq!(back(&mut bench, EPOCH.0, true), [Command::Repeat(second)]);
+    assert_eq!(back_quietly(&mut bench, EPOCH.0), [Command::Repeat(second)]);
 }
 
 #[test]
@@ -120,14 +142,9 @@ fn the_lease_is_renewed_by_the_first_answer_and_not_by_the_return() {
     let out = bench.pass(seconds(30), false);
     assert_eq!(out, [signal(2, Signal::Stop)]);
     let before = bench.memory.leases[&process(0, 1)];
-    assert_eq!(back(&mut bench, EPOCH.0, true), []);
+    assert_eq!(back_quietly(&mut bench, EPOCH.0), []);
     assert!(!bench.machine.misses_driver());
     assert_eq!(bench.memory.leases[&process(0, 1)], before, "R11");
-    assert_eq!(
-        bench.pass(seconds(0), false),
-        [],
-        "a heartbeat is due at once"
-    );
     let answer = AgentCommand::Heartbeat {
         acked_count: u64::MAX,
         lease: bench.lease,
@@ -184,6 +201,29 @@ fn an_agent_that_is_not_adopted_ends_its_workers() {
         bench.event(exited(slot, Exit::Signal(15)));
     }
     assert!(bench.machine.has_ended());
+}
+
+#[test]
+fn a_driver_of_another_run_sends_an_agent_away_whatever_its_epoch() {
+    for adopted in [true, false] {
+        let mut bench = returning();
+        bench.event(Event::DriverLost);
+        let setup = Box::new(Setup {
+            run_id: "another".into(),
+            adopted,
+            ..setup(seconds(0))
+        });
+        let epoch = DriverEpoch(EPOCH.0 - 1);
+        assert!(ends(&bench.event(Event::DriverBack { epoch, setup })));
+    }
+}
+
+#[test]
+fn an_agent_that_ends_by_itself_says_that_it_does_not_return() {
+    let mut bench = returning();
+    let out = bench.event(Event::StopRequested);
+    let leaving = Command::AgentReport(AgentReport::Leaving);
+    assert!(out.contains(&leaving), "{out:?}");
 }
 
 #[test]

@@ -258,3 +258,34 @@ fn a_group_that_is_over_is_stopped_where_its_host_was_out_of_reach() {
         .collect();
     assert_eq!(stopped, [process(0, 1), process(1, 1)], "R11");
 }
+
+#[test]
+fn the_slots_of_a_host_that_returns_before_its_connection_ends_count_once() {
+    let settings = Settings {
+        restart_mode: elasticrun_core::RestartMode::Process,
+        max_np: Some(6),
+        ..elastic(4, 2, 6)
+    };
+    let mut harness = Harness::new(settings);
+    (harness.returns, harness.slow) = (true, true);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    for host in ["a", "b"] {
+        harness.returns(host, adoption(AdoptedPhase::Starting, Vec::new()));
+    }
+    harness.pass(seconds(600));
+    let over = |note: &Decision| matches!(note, Decision::GroupEnded { .. });
+    assert!(
+        !harness.notes.iter().any(over),
+        "no slot was added: {:?}",
+        harness.notes
+    );
+}
+
+#[test]
+fn a_host_whose_agent_is_leaving_is_lost_with_its_connection() {
+    let mut harness = training(4);
+    harness.report("a", AgentReport::Leaving);
+    assert!(!failed(&harness));
+    harness.breaks_off("a");
+    assert!(failed(&harness) && aborted(&harness));
+}

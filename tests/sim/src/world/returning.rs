@@ -145,7 +145,9 @@ impl World {
         message: ToAgent,
         setup: Setup,
     ) {
-        let obeys = self.machine(host).is_some_and(|m| m.obeys(message.epoch));
+        let obeys = self
+            .machine(host)
+            .is_some_and(|m| m.obeys(&setup.run_id, message.epoch));
         if !obeys {
             self.links[link].agent_open = false;
             self.push_up(link, Up::Closed);

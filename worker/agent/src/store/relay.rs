@@ -102,7 +102,7 @@ impl Relay {
                     }
                     None => return,
                 },
-                Some(message) = messages.recv(), if self.driver_conn.has_capacity() => {
+                Some(message) = messages.recv(), if self.has_capacity() => {
                     self.on_message(message).await;
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -121,6 +121,15 @@ impl Relay {
                     }
                 },
             }
+        }
+    }
+
+    /// Whether further requests are taken. Without a driver, those beyond a limit wait in the sockets of their workers.
+    fn has_capacity(&self) -> bool {
+        match &self.driver_conn {
+            DriverConn::Up(conn) => conn.has_capacity(),
+            DriverConn::Down { .. } => true,
+            DriverConn::Away => self.unanswered.len() < MAX_WAITING,
         }
     }
 
@@ -287,13 +296,6 @@ impl Relay {
 }
 
 impl DriverConn {
-    fn has_capacity(&self) -> bool {
-        match self {
-            Self::Up(conn) => conn.has_capacity(),
-            Self::Down { .. } | Self::Away => true,
-        }
-    }
-
     /// The next answer. Waits for ever while there is no connection. Cancel-safe.
     async fn next(&mut self) -> Result<ToHost, PeerError> {
         match self {
