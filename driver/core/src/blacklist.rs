@@ -11,6 +11,8 @@
 //! Cost: O(log domains) for each failure and each cooldown that ends, O(1) for the next deadline. Domains that failed are
 //! remembered, since their next failure counts more, also while their host is in no list.
 
+mod entry;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -18,7 +20,10 @@ use std::{
 
 use elasticrun_protocol::{HostId, LocalRank};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
+    journal::Changed,
     mutant::{Mutant, planted},
     random::Random,
     settings::{Cooldown, Settings},
@@ -29,7 +34,8 @@ use crate::{
 const COMMON_END: Duration = Duration::from_millis(100);
 
 /// The part of the job that a failure takes out.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Domain {
     /// A whole host.
     Host(HostId),
@@ -116,6 +122,8 @@ pub struct Blacklist {
     ends: BTreeSet<(Time, Domain)>,
     /// Domains that failed since the last started round.
     episode: BTreeSet<Domain>,
+    /// Domains whose record has changed.
+    changed: Changed<Domain>,
 }
 
 impl Blacklist {
@@ -127,6 +135,7 @@ impl Blacklist {
             entries: BTreeMap::new(),
             ends: BTreeSet::new(),
             episode: BTreeSet::new(),
+            changed: Changed::default(),
         }
     }
 
@@ -211,6 +220,7 @@ impl Blacklist {
         if planted(Mutant::EpisodeWithoutEnd) {
             return;
         }
+        self.changed.mark_all(&self.episode);
         self.episode.clear();
     }
 
@@ -242,6 +252,7 @@ impl Blacklist {
         let Some(entry) = self.entries.get_mut(domain) else {
             return;
         };
+        self.changed.mark(domain);
         if let Some(Out::Until(end)) = std::mem::replace(&mut entry.out, out) {
             self.ends.remove(&(end, domain.clone()));
         }

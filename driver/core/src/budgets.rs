@@ -25,6 +25,11 @@ impl Budgets {
         }
     }
 
+    /// Continues with the counts of an earlier driver.
+    pub(crate) fn restore(&mut self, started: u32, restarts: u32) {
+        (self.started, self.restarts) = (started, restarts);
+    }
+
     /// Whether one more round may start.
     pub fn allows_round(&self) -> bool {
         let more = u32::from(planted(Mutant::ResetMore));

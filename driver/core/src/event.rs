@@ -503,6 +503,13 @@ pub enum Decision {
         /// Restarts allowed.
         allowed: u32,
     },
+    /// A later driver has taken over the run.
+    TookOver {
+        /// The round that goes on. `None` if the next one forms.
+        round: Option<Round>,
+        /// Workers that have come back.
+        workers: usize,
+    },
     /// All workers failed by themselves; the job starts again from the last commit.
     Restarting {
         /// Restarts used, including this one.

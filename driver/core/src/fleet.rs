@@ -6,6 +6,8 @@
 //! Cost: a host that is gone costs the memory of its numbers of starts, which no event of an earlier process may match
 //! (R3). It costs no time: no iteration visits it.
 
+mod entry;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
@@ -14,6 +16,7 @@ use std::{
 use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
 
 use crate::{
+    journal::Changed,
     mutant::{Mutant, planted},
     time::Time,
 };
@@ -249,6 +252,8 @@ pub struct Fleet {
     starts: u64,
     /// The number of processes that ended with code 0 without ever waiting.
     done: u64,
+    /// Hosts whose record has changed.
+    changed: Changed<HostId>,
 }
 
 impl Fleet {
@@ -259,6 +264,7 @@ impl Fleet {
 
     /// A host, to record a change; it is added if it is unknown.
     pub fn host_mut(&mut self, id: &HostId) -> &mut Host {
+        self.changed.mark(id);
         let Self { hosts, gone, .. } = self;
         (hosts.entry(id.clone())).or_insert_with(|| gone.remove(id).unwrap_or_default())
     }
@@ -322,6 +328,47 @@ impl Fleet {
         process
     }
 
+    /// Records a process that its agent has kept.
+    pub(crate) fn adopt(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        life: Life,
+        data_port: u16,
+    ) {
+        self.raise_starts(host, &[process]);
+        let slot = &mut self.host_mut(host).slots[process.local_rank.0 as usize];
+        let before = slot.live.replace(Live {
+            process,
+            life,
+            since: now,
+            data_port,
+        });
+        if let Some(before) = before {
+            *self.census.count(before.life) -= 1;
+        }
+        *self.census.count(life) += 1;
+    }
+
+    /// Counts starts of slots that an agent reports.
+    pub(crate) fn raise_starts(&mut self, host: &HostId, starts: &[Process]) {
+        for Process {
+            local_rank,
+            generation,
+        } in starts
+        {
+            let slots = &mut self.host_mut(host).slots;
+            let index = local_rank.0 as usize;
+            if slots.len() <= index {
+                slots.resize_with(index + 1, Slot::default);
+            }
+            let more = generation.0.saturating_sub(slots[index].starts);
+            slots[index].starts += more;
+            self.starts += u64::from(more);
+        }
+    }
+
     /// Records the new state of a process.
     pub fn set_life(&mut self, host: &HostId, process: Process, life: Life) {
         if let Some(live) = self.live_mut(host, process) {
@@ -358,13 +405,22 @@ impl Fleet {
     /// Marks a free slot as done: its last process ended with code 0 without ever waiting.
     pub fn set_done(&mut self, host: &HostId, slot: LocalRank) {
         let Self { hosts, gone, .. } = self;
-        let host = hosts.get_mut(host).or_else(|| gone.get_mut(host));
-        if let Some(slot) = host.and_then(|host| host.slots.get_mut(slot.0 as usize))
+        let state = hosts.get_mut(host).or_else(|| gone.get_mut(host));
+        if let Some(slot) = state.and_then(|state| state.slots.get_mut(slot.0 as usize))
             && slot.live.is_none()
             && !slot.done
         {
             slot.done = true;
             self.done += 1;
+            self.changed.mark(host);
+        }
+    }
+
+    /// Records that the memory of a host may hold commits.
+    pub fn set_memory(&mut self, id: &HostId) {
+        let known = self.host(id).is_some_and(|host| host.has_memory);
+        if !known {
+            self.host_mut(id).has_memory = true;
         }
     }
 
@@ -458,6 +514,7 @@ impl Fleet {
             *self.census.count(live.life) -= 1;
         }
         self.gone.insert(id.clone(), host);
+        self.changed.mark(id);
         lost.into_iter().chain(away).collect()
     }
 

@@ -162,6 +162,16 @@ impl Groups {
         (self.round, cause, since)
     }
 
+    /// Leaves the numbers up to this one unused: earlier drivers may have used them.
+    pub fn skip_to(&mut self, round: Round) {
+        self.round = self.round.max(round);
+    }
+
+    /// Continues with a group that an earlier driver started. The time in which its workers may attach begins anew.
+    pub fn adopt(&mut self, now: Time, size: u32) {
+        self.running = Some(Running { size, began: now });
+    }
+
     /// Records that an agent has reported the end of a member of the last group.
     pub fn member_reaped(&mut self) {
         self.reaped = true;

@@ -7,6 +7,8 @@
 //! - A host that returns after an absence or from the blacklist goes to the end of the order.
 //! - A host whose departure was announced by a notice stays draining until it is gone, whatever the lists contain.
 
+mod entry;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -17,6 +19,7 @@ use elasticrun_protocol::HostId;
 
 use crate::{
     Time,
+    journal::Changed,
     mutant::{Mutant, planted},
 };
 
@@ -88,6 +91,8 @@ pub struct HostSet {
     /// Hosts that the last list had as pending, known or not.
     withheld: BTreeSet<HostId>,
     arrivals: u64,
+    /// Hosts whose record has changed.
+    changed: Changed<HostId>,
 }
 
 /// The most time that workers of a departing host need to reach a boundary and leave.
@@ -131,7 +136,10 @@ impl HostSet {
         for (id, known) in &mut self.known {
             let listed = there.contains(id) || self.withheld.contains(id);
             known.left_out = known.listed && !listed;
-            known.listed |= listed;
+            if listed && !known.listed {
+                known.listed = true;
+                self.changed.mark(id);
+            }
         }
         let removed = |(id, known): &(&HostId, &Known)| match known.self_registered {
             true => gone.contains(id),
@@ -164,8 +172,12 @@ impl HostSet {
         let left = within.unwrap_or_default();
         let due = now + left.saturating_sub(MARGIN.min(left / 2));
         if let Some(draining) = self.draining.get_mut(id) {
+            let before = *draining;
             draining.noticed |= noticed;
             draining.due = draining.due.min(due);
+            if *draining != before {
+                self.changed.mark(id);
+            }
             return false;
         }
         let draining = Draining {
@@ -174,6 +186,7 @@ impl HostSet {
             drained: false,
         };
         self.draining.insert(id.clone(), draining);
+        self.changed.mark(id);
         true
     }
 
@@ -207,6 +220,7 @@ impl HostSet {
     pub fn drains_again(&mut self, id: &HostId) {
         if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = false;
+            self.changed.mark(id);
         }
     }
 
@@ -214,15 +228,23 @@ impl HostSet {
     pub fn drained(&mut self, id: &HostId) {
         if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = true;
+            self.changed.mark(id);
         }
     }
 
     /// Adds a host that registered itself, with its slots.
     pub fn came(&mut self, id: &HostId, slots: u32) {
         self.see(id, slots);
-        if let Some(known) = self.known.get_mut(id) {
-            known.self_registered = true;
+        if let Some(known) = self.known.get_mut(id)
+            && !std::mem::replace(&mut known.self_registered, true)
+        {
+            self.changed.mark(id);
         }
+    }
+
+    /// Adds a host that a later list may remove.
+    pub(crate) fn add(&mut self, id: &HostId, slots: u32) {
+        self.see(id, slots);
     }
 
     /// Adds or updates a host of a list.
@@ -233,10 +255,13 @@ impl HostSet {
                 self.draining.remove(id);
                 known.arrival = self.arrivals;
                 self.arrivals += 1;
+                self.changed.mark(id);
             }
             let kept = planted(Mutant::SlotsKept);
             let slots = if kept { slots.max(known.slots) } else { slots };
-            known.slots = slots;
+            if std::mem::replace(&mut known.slots, slots) != slots {
+                self.changed.mark(id);
+            }
             return;
         }
         let known = Known {
@@ -248,12 +273,14 @@ impl HostSet {
         };
         self.arrivals += 1;
         self.known.insert(id.clone(), known);
+        self.changed.mark(id);
     }
 
     /// Removes a host: it registered itself and has gone, or it is missing from the list.
     pub fn forget(&mut self, id: &HostId) {
         self.known.remove(id);
         self.draining.remove(id);
+        self.changed.mark(id);
     }
 
     /// Moves a host to the end of the order, after a time in which it could not be used.
@@ -261,6 +288,7 @@ impl HostSet {
         if let Some(known) = self.known.get_mut(id) {
             known.arrival = self.arrivals;
             self.arrivals += 1;
+            self.changed.mark(id);
         }
     }
 

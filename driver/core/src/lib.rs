@@ -64,6 +64,7 @@ pub mod groups;
 pub mod hold;
 pub mod hosts;
 mod job;
+pub mod journal;
 pub mod lease;
 pub mod lineage;
 #[doc(hidden)]

@@ -13,7 +13,12 @@ use crate::mutant::{Mutant, planted};
 pub struct Lineage {
     /// `(round, base)`, both ascending. A base voids newer commits of older rounds.
     bases: Vec<(Round, Option<CommitId>)>,
+    /// A base was added since the bases were saved last.
+    changed: bool,
 }
+
+/// The number of bases in a record. Older commits than the oldest of them are not kept by any agent.
+const SAVED: usize = 32;
 
 impl Lineage {
     /// Records that a round has started from `base`.
@@ -30,6 +35,28 @@ impl Lineage {
             self.bases.clear();
         }
         self.bases.push((round, base));
+        self.changed = true;
+    }
+
+    /// Takes the newest bases, if one was added since the last call.
+    pub(crate) fn take_changed(&mut self) -> Option<Vec<(Round, Option<CommitId>)>> {
+        let older = self.bases.len().saturating_sub(SAVED);
+        std::mem::take(&mut self.changed).then(|| self.bases[older..].to_vec())
+    }
+
+    /// Continues with the bases of an earlier driver.
+    pub(crate) fn restore(bases: Vec<(Round, Option<CommitId>)>) -> Self {
+        let mut lineage = Self::default();
+        for (round, base) in bases {
+            lineage.started(round, base);
+        }
+        lineage.changed = false;
+        lineage
+    }
+
+    /// The base of the round that started last.
+    pub(crate) fn newest(&self) -> Option<CommitId> {
+        self.bases.last().and_then(|(_, base)| *base)
     }
 
     /// Whether any round has started from a commit. Then no later round can start without one.

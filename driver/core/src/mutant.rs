@@ -532,4 +532,14 @@ mutants! {
     RangeLost: "R7",
     /// A round in order "deterministic" continues one step later than its commit.
     StripeSkipped: "R7",
+
+    // A later driver that resumes the run.
+    /// A later driver plans rounds with numbers that an earlier one has used.
+    RoundReused: "R3" "T1",
+    /// A later driver goes on with a round of which a member is missing.
+    PartialRoundAdopted: "T1",
+    /// A later driver forgets the failures of hosts and slots.
+    BlacklistForgotten: "R5" "5",
+    /// A later driver starts processes on hosts whose agents may come back with workers.
+    StartsBeforeAdoption: "R4" "T2",
 }

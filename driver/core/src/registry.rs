@@ -3,14 +3,22 @@
 //! A worker moves only from ready to one end state; a repeat changes nothing. After the first success no further round
 //! is formed. A worker that was asked to stop counts neither as success nor as failure.
 
+mod entry;
+
 use std::collections::BTreeMap;
 
 use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Rank, Round};
 
-use crate::mutant::{Mutant, planted};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    journal::Changed,
+    mutant::{Mutant, planted},
+};
 
 /// The state of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// It trains, or returns to train.
     Ready,
@@ -44,6 +52,8 @@ pub struct Registry {
     counts: [u32; 7],
     /// A member has finished: no further round follows this one.
     ending: bool,
+    /// Hosts whose record has changed.
+    changed: Changed<HostId>,
 }
 
 impl Registry {
@@ -57,23 +67,62 @@ impl Registry {
             true => self.count(State::Failed),
             false => 0,
         };
-        *self = Self {
-            round: Some(round),
-            ..Self::default()
-        };
+        self.clear();
+        self.round = Some(round);
         self.counts[State::Failed as usize] = past;
+        self.add(members);
+    }
+
+    /// Adds members of the last started round that are not known yet.
+    pub(crate) fn add(&mut self, members: impl IntoIterator<Item = (HostId, Process, Rank)>) {
         for (host, process, rank) in members {
+            let slots = self.members.entry(host.clone()).or_default();
+            if slots.contains_key(&process.local_rank) {
+                continue;
+            }
             let member = Member {
                 generation: process.generation,
                 rank,
                 state: State::Ready,
             };
-            self.members
-                .entry(host)
-                .or_default()
-                .insert(process.local_rank, member);
+            slots.insert(process.local_rank, member);
             self.counts[State::Ready as usize] += 1;
+            self.changed.mark(&host);
         }
+    }
+
+    /// The members by host, in each state.
+    pub(crate) fn processes(&self) -> BTreeMap<HostId, Vec<Process>> {
+        self.select(|_| true)
+    }
+
+    /// The members that have neither ended nor been asked to stop, by host.
+    pub(crate) fn living(&self) -> BTreeMap<HostId, Vec<Process>> {
+        self.select(|state| matches!(state, State::Ready | State::Finished))
+    }
+
+    fn select(&self, wanted: impl Fn(State) -> bool) -> BTreeMap<HostId, Vec<Process>> {
+        let of_host = |members: &BTreeMap<LocalRank, Member>| {
+            let wanted = members.iter().filter(|(_, member)| wanted(member.state));
+            let process = |(slot, member): (&LocalRank, &Member)| Process {
+                local_rank: *slot,
+                generation: member.generation,
+            };
+            wanted.map(process).collect::<Vec<_>>()
+        };
+        let hosts = self.members.iter();
+        let hosts = hosts.map(|(host, members)| (host.clone(), of_host(members)));
+        hosts.filter(|(_, members)| !members.is_empty()).collect()
+    }
+
+    /// Forgets the members.
+    pub fn clear(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.mark_all(self.members.keys());
+        *self = Self {
+            changed,
+            ..Self::default()
+        };
     }
 
     /// Records a new state of a member. Returns whether it was a change.
@@ -106,6 +155,7 @@ impl Registry {
         self.counts[state as usize] += 1;
         member.state = state;
         self.ending |= matches!(state, State::Finished | State::Successful);
+        self.changed.mark(host);
         true
     }
 

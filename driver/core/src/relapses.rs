@@ -12,15 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{HostId, LocalRank, Process, Round, control::Exit};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     blacklist::Domain,
     mutant::{Mutant, planted},
 };
 
 /// Failures by exit code in rounds without a commit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Relapses {
     /// Members that failed and whose exit is still unknown, with their round.
+    #[serde(skip)]
     dying: BTreeMap<(HostId, Process), Round>,
     domains: BTreeSet<Domain>,
     /// Rounds with such failures.

@@ -6,7 +6,12 @@ use std::time::Duration;
 
 use elasticrun_protocol::{HostId, Process, Rank, Round, control::Exit};
 
-use crate::mutant::{Mutant, planted};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    journal::FailuresEntry,
+    mutant::{Mutant, planted},
+};
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +73,7 @@ pub enum Reason {
 }
 
 /// A worker or a host that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The host that failed, or on which the worker ran.
     pub host: HostId,
@@ -92,12 +97,15 @@ pub struct Results {
     recent: Option<Failure>,
     failures: u32,
     outcome: Option<Outcome>,
+    /// The failures have changed since they were saved last.
+    changed: bool,
 }
 
 impl Results {
     /// Records the failure of a worker or host.
     pub fn failed(&mut self, failure: Failure) {
         self.failures += 1;
+        self.changed = true;
         if planted(Mutant::LastNamed) {
             (self.first, self.recent) = (None, None);
         }
@@ -110,7 +118,7 @@ impl Results {
 
     /// Marks earlier failures as survived: a round has started, or the job begins again.
     pub fn went_on(&mut self) {
-        self.recent = None;
+        self.changed |= self.recent.take().is_some();
     }
 
     /// Adds the exit of a process to the recorded failures of that process.
@@ -123,6 +131,7 @@ impl Results {
             {
                 failure.exit = Some(exit.clone());
                 failure.tail = tail.to_vec();
+                self.changed = true;
             }
         }
     }
@@ -132,6 +141,25 @@ impl Results {
         let first = self.outcome.is_none();
         self.outcome.get_or_insert(outcome);
         first
+    }
+
+    /// Takes the failures, if they have changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> Option<FailuresEntry> {
+        std::mem::take(&mut self.changed).then(|| FailuresEntry {
+            count: self.failures,
+            first: self.first.clone(),
+            recent: self.recent.clone(),
+        })
+    }
+
+    /// Continues with the failures of an earlier driver.
+    pub(crate) fn restore(failures: FailuresEntry) -> Self {
+        Self {
+            first: failures.first,
+            recent: failures.recent,
+            failures: failures.count,
+            ..Self::default()
+        }
     }
 
     /// The outcome, once there is one.

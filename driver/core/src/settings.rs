@@ -96,7 +96,17 @@ pub struct Settings {
     pub restart_mode: RestartMode,
 }
 
+/// How long agents may take to reach a later driver, beyond the heartbeat timeout: their longest pause between two dials, and
+/// the start of a connection.
+const RECONNECT: Duration = Duration::from_secs(2);
+
 impl Settings {
+    /// How long a later driver of the run waits for agents that come back. An agent that has not noticed the end of the
+    /// former driver does so after the heartbeat timeout.
+    pub fn take_over(&self) -> Duration {
+        self.probe_timeout + RECONNECT
+    }
+
     /// How many agents the driver launches at the same time. More processes of ssh at once would slow down its machine.
     pub const LAUNCHES_AT_ONCE: usize = 64;
 

@@ -178,6 +178,12 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
         Decision::GroupRestarts { used, allowed } => {
             format!("restarting all workers (restart {used} of {allowed})")
         }
+        Decision::TookOver { round: Some(round), workers } => {
+            format!("a new driver has taken over: round {round} goes on with {}", count(*workers, "worker"))
+        }
+        Decision::TookOver { round: None, workers } => {
+            format!("a new driver has taken over: {} came back", count(*workers, "worker"))
+        }
         Decision::Restarting { used, allowed } => {
             format!(
                 "all workers failed; starting again from the last commit (restart {used} of {allowed})"

@@ -225,6 +225,10 @@ impl Event {
                 "group_restarted",
                 [json!({"used": used, "allowed": allowed})],
             ),
+            Decision::TookOver { round, workers } => Self::info(
+                "driver_replaced",
+                [json!({"round": round, "workers": workers})],
+            ),
             Decision::Restarting { used, allowed } => {
                 Self::warn("job_restarted", [json!({"used": used, "allowed": allowed})])
             }
@@ -323,6 +327,7 @@ fn cause_fields(cause: &Cause) -> Value {
         Cause::Removed => ("removed", None, None),
         Cause::Mixed => ("mixed", None, None),
         Cause::Restart => ("restart", None, None),
+        Cause::DriverReplaced => ("driver_replaced", None, None),
     };
     let local_rank = process.map(|process| process.local_rank);
     json!({"cause": name, "cause_host": host, "cause_local_rank": local_rank})
@@ -477,7 +482,11 @@ mod tests {
             Decision::GroupStarted { .. } => Decision::GroupEnded { round, cause },
             Decision::GroupEnded { .. } => Decision::GroupRestarts { used, allowed },
             Decision::GroupRestarts { .. } => Decision::Restarting { used, allowed },
-            Decision::Restarting { .. } => return None,
+            Decision::Restarting { .. } => Decision::TookOver {
+                round: Some(round),
+                workers: 4,
+            },
+            Decision::TookOver { .. } => return None,
         })
     }
 

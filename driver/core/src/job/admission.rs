@@ -27,7 +27,8 @@ impl Job {
         if !self.is_newest(&agent, out) || self.is_namesake(&agent, out) {
             return;
         }
-        if let Some(adoption) = &agent.adoption {
+        let takes_back = self.takes_back(&agent);
+        if let Some(adoption) = agent.adoption.as_ref().filter(|_| !takes_back) {
             return self.agent_returned(now, &agent, adoption, out);
         }
         let host = agent.host.clone();
@@ -53,7 +54,10 @@ impl Job {
         }
         if agent.self_registered {
             self.host_came(&host, agent.slots, out);
-        } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
+        } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host))
+            && !agent.keeps
+            && !takes_back
+        {
             // Its launch ended after the removal or drain of its host. If the host may be used again, its agent is
             // launched anew. An agent that returns with commits is asked for them before it is dismissed.
             self.lose_agent(&host);
@@ -64,11 +68,15 @@ impl Job {
                 unless_connected: false,
             });
         }
-        self.admit(now, &agent, out);
+        self.admit(now, &agent, takes_back, out);
+        self.came_back(&host);
+        if let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_back) {
+            self.adopt(now, &host, adoption, out);
+        }
         self.probing.connected(&host, agent.probes);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
-            self.fleet.host_mut(&host).has_memory = true;
+            self.fleet.set_memory(&host);
             self.memory_lost.remove(&host);
             self.hosts.drains_again(&host);
         }
@@ -94,7 +102,7 @@ impl Job {
     }
 
     fn welcome_to_the_end(&mut self, agent: &AgentConnected, out: &mut Out) {
-        self.admit(self.now, agent, out);
+        self.admit(self.now, agent, false, out);
         self.end_late_agent(&agent.host, out);
     }
 
@@ -144,7 +152,7 @@ impl Job {
         out.push(Command::Refuse { host, instance });
     }
 
-    fn admit(&mut self, now: Time, agent: &AgentConnected, out: &mut Out) {
+    fn admit(&mut self, now: Time, agent: &AgentConnected, adopted: bool, out: &mut Out) {
         let state = self.fleet.host_mut(&agent.host);
         if state.agent == Agent::Absent {
             state.since = now;
@@ -166,7 +174,7 @@ impl Job {
         out.push(Command::Admit {
             host,
             instance,
-            adopted: false,
+            adopted,
         });
         // Sent before the first heartbeat: the agent has the lease even if the driver stands still from now on.
         self.send_beat(&agent.host, 0, out);

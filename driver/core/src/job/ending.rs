@@ -124,7 +124,7 @@ impl Job {
         self.blacklist.forgive_episode();
         self.results.went_on();
         if self.registry.all_failed_by_themselves() {
-            self.registry = Default::default();
+            self.registry.clear();
         }
         self.relapses = Default::default();
         self.startup = Default::default();

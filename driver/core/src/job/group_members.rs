@@ -148,7 +148,7 @@ impl Job {
         for (host, slot) in done {
             self.fleet.set_done(&host, slot);
         }
-        self.registry = Default::default();
+        self.registry.clear();
         self.exits_since = None;
         if !planted(Mutant::GroupsAreRounds) {
             self.budgets.forget_rounds();

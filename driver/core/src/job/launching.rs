@@ -89,6 +89,7 @@ impl Job {
         let mut slots = self.capacity.local_ranks(host);
         slots.any(|slot| {
             state.is_none_or(|state| state.agent == Agent::Absent && state.is_free(slot))
+                && !self.may_come_back_with_workers(host)
         })
     }
 

@@ -12,12 +12,15 @@
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
 //! | `grouping`, `group_members` | workers without the SDK |
+//! | `recording`, `resuming` | records for the journal, and a job of a later driver |
+//! | `takeover`, `adopting` | agents that come back to a later driver |
 //! | `shortage`, `ending`, `shutdown` | the elastic timeout, the end of the job, and the end of its agents |
 //!
 //! Cost: an event costs O(log hosts + its own workers). Only a change of hosts, a failure, a plan and a start cost
 //! O(hosts + workers).
 
 mod admission;
+mod adopting;
 mod away;
 mod capacity;
 mod discovery;
@@ -32,14 +35,17 @@ mod grouping;
 mod launching;
 mod planning;
 mod probing;
+mod recording;
 mod reports;
 mod requests;
 mod reserve;
+mod resuming;
 mod returning;
 mod shortage;
 mod shutdown;
 mod slots;
 mod starting;
+mod takeover;
 mod unable;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,8 +80,10 @@ use grouping::Counted;
 use launching::Launches;
 use planning::Completed;
 use probing::Probing;
+use recording::Recorded;
 use shortage::Shortage;
 use shutdown::Shutdown;
+use takeover::TakeOver;
 
 type Out = Vec<Command>;
 
@@ -157,6 +165,10 @@ pub struct Job {
     away: BTreeSet<HostId>,
     /// The end of the agents, once the job has ended.
     shutdown: Option<Shutdown>,
+    /// This driver has resumed the run, and agents may still come back.
+    takeover: Option<TakeOver>,
+    /// What [`Job::journal`] has returned.
+    recorded: Recorded,
 }
 
 impl Job {
@@ -213,6 +225,8 @@ impl Job {
             exits_since: None,
             away: BTreeSet::new(),
             shutdown: None,
+            takeover: None,
+            recorded: Recorded::default(),
             settings,
         }
     }
@@ -287,7 +301,9 @@ impl Job {
         self.end_slow_probes(now, out);
         self.end_absences(now, out);
         self.end_slow_rounds(now, out);
-        self.end_waits(now, out);
+        if !self.is_taking_over() {
+            self.end_waits(now, out);
+        }
         self.newcomers_paused_until = self.newcomers_paused_until.filter(|until| *until > now);
         self.bring_together(now, out);
         self.exit_when_alone(out);
@@ -312,7 +328,8 @@ impl Job {
             self.next_launch(),
             self.next_round_deadline(),
             self.probing.next_deadline(),
-            self.next_wait_deadline(),
+            self.next_takeover_deadline(),
+            (self.next_wait_deadline()).filter(|_| !self.is_taking_over()),
             self.next_group_deadline(),
             self.newcomers_paused_until,
             self.next_absence_deadline(),
@@ -416,6 +433,9 @@ impl Job {
             return;
         }
         self.settled = now;
+        if self.follow_takeover(now, out) {
+            return;
+        }
         self.follow_completed(now, out);
         if self.results.outcome().is_some() {
             return;

@@ -163,6 +163,8 @@ impl Job {
                 // A slot whose agent is not connected yet counts as well: no later host takes its place.
                 wanted -= 1;
                 match state.map_or(&Agent::Absent, |state| &state.agent) {
+                    // Its agent may come back with workers (R4).
+                    Agent::Absent if self.may_come_back_with_workers(host) => {}
                     Agent::Absent => launch.push(host.clone()),
                     Agent::Launching { .. } => {}
                     Agent::Up(_) => start.push((host.clone(), slot, place)),

@@ -95,7 +95,7 @@ impl Job {
                 self.waitlist.leave(host, *process);
                 self.fleet.set_life(host, *process, life);
             }
-            self.fleet.host_mut(host).has_memory = true;
+            self.fleet.set_memory(host);
         }
         out.push(Command::Announce(Decision::RoundStarted {
             round: forming.round,

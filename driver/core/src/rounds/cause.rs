@@ -32,6 +32,8 @@ pub enum Cause {
     Mixed,
     /// All workers failed by themselves.
     Restart,
+    /// A later driver has taken over, and the round of the former one cannot go on.
+    DriverReplaced,
 }
 
 impl std::fmt::Display for Cause {
@@ -51,6 +53,7 @@ impl std::fmt::Display for Cause {
             Self::Removed => f.write_str("slots removed"),
             Self::Mixed => f.write_str("workers added and slots removed"),
             Self::Restart => f.write_str("restart after all workers failed"),
+            Self::DriverReplaced => f.write_str("driver replaced"),
         }
     }
 }

@@ -53,6 +53,25 @@ impl Rounds {
         self.last
     }
 
+    /// Leaves the numbers up to this one unused: earlier drivers may have planned them.
+    pub fn skip_to(&mut self, round: Round) {
+        self.last = self.last.max(round);
+    }
+
+    /// Continues with a round that an earlier driver started.
+    pub fn adopt(&mut self, training: Training) {
+        self.skip_to(training.round);
+        self.phase = Phase::Training(training);
+    }
+
+    /// The round that trains.
+    pub fn training(&self) -> Option<Round> {
+        match &self.phase {
+            Phase::Training(training) => Some(training.round),
+            _ => None,
+        }
+    }
+
     /// Records a cause for a new round. The first cause since the last start counts.
     pub fn disturb(&mut self, now: Time, cause: Cause) {
         self.disturbed.get_or_insert((now, cause));

@@ -19,5 +19,6 @@ mod returning;
 mod rounds;
 mod shutdown;
 mod silence;
+mod taking_over;
 mod together;
 mod waiting;

@@ -2,6 +2,7 @@
 
 mod made;
 mod obeying;
+mod taking_over;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +11,7 @@ use std::{
 
 use elasticrun_core::{
     AgentConnected, Command, Decision, Departure, Event, Job, Refusal, Rejected, Request, Settings,
-    Time, results::Outcome,
+    Time, journal::Record, results::Outcome,
 };
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
@@ -91,6 +92,14 @@ pub(crate) struct Harness {
     pub(crate) refused: Vec<(HostId, u64)>,
     /// Connections that were refused because of their name.
     pub(crate) namesakes: Vec<(HostId, u64)>,
+    /// The driver of the job.
+    epoch: DriverEpoch,
+    /// The journal, and what each call of the job has added to it.
+    journal: Vec<BTreeMap<String, Record>>,
+    /// Connections whose workers the job takes over.
+    pub(crate) adopted: Vec<HostId>,
+    /// The host whose agent comes back with workers.
+    returning: Option<HostId>,
     /// Agents that were sent back to begin anew.
     pub(crate) sent_back: Vec<(HostId, u64)>,
 }
@@ -127,6 +136,10 @@ impl Harness {
             ended_launches: Vec::new(),
             refused: Vec::new(),
             namesakes: Vec::new(),
+            epoch: DriverEpoch(1),
+            journal: vec![BTreeMap::new()],
+            adopted: Vec::new(),
+            returning: None,
             sent_back: Vec::new(),
         }
     }
@@ -171,7 +184,7 @@ impl Harness {
         self.event(Event::Reported {
             host,
             instance,
-            epoch: DriverEpoch(1),
+            epoch: self.epoch,
             number: self.reports,
             report,
         });

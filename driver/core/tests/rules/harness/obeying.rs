@@ -10,6 +10,7 @@ use super::{Harness, Worker, commit as commit_of};
 
 impl Harness {
     pub(super) fn obey(&mut self) {
+        self.record();
         for command in std::mem::take(&mut self.todo) {
             assert!(!self.exited, "nothing follows Exit, and {command:?} does");
             if let Command::Launch { host } = &command {
@@ -34,7 +35,14 @@ impl Harness {
                     host,
                     unless_connected,
                 } => self.ended_launches.push((host, unless_connected)),
-                Command::Admit { host, instance, .. } => self.admitted.push((host, instance)),
+                Command::Admit {
+                    host,
+                    instance,
+                    adopted,
+                } => {
+                    self.admits(&host, adopted);
+                    self.admitted.push((host, instance));
+                }
                 Command::SendBack { host, instance } => self.sent_back.push((host, instance)),
                 Command::Send {
                     command: AgentCommand::Heartbeat { .. },

@@ -1,0 +1,45 @@
+//! Slots in the journal.
+
+use std::collections::BTreeSet;
+
+use elasticrun_protocol::{HostId, LocalRank};
+
+use super::{Agent, Fleet, Host, Slot};
+use crate::journal::SlotsEntry;
+
+impl Fleet {
+    /// Takes the hosts whose record has changed.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<HostId> {
+        self.changed.take()
+    }
+
+    /// The record of a host that has or had an agent. `memory_lost` says whether its agent was lost with commits.
+    pub(crate) fn entry(&self, id: &HostId, memory_lost: bool) -> Option<SlotsEntry> {
+        let host = self.host(id)?;
+        let done = (host.slots.iter().zip(0..)).filter(|(slot, _)| slot.done);
+        Some(SlotsEntry {
+            host: id.clone(),
+            starts: host.slots.iter().map(|slot| slot.starts).collect(),
+            done: done.map(|(_, slot)| LocalRank(slot)).collect(),
+            memory: host.has_memory || memory_lost,
+            agent: host.agent != Agent::Absent,
+        })
+    }
+
+    /// Adds a host of an earlier driver, whose agent is not connected.
+    pub(crate) fn restore(&mut self, entry: &SlotsEntry) {
+        let slot = |(starts, index): (&u32, u32)| Slot {
+            starts: *starts,
+            live: None,
+            done: entry.done.contains(&LocalRank(index)),
+        };
+        let slots: Vec<_> = entry.starts.iter().zip(0..).map(slot).collect();
+        self.starts += entry.starts.iter().copied().map(u64::from).sum::<u64>();
+        self.done += slots.iter().filter(|slot| slot.done).count() as u64;
+        let host = Host {
+            slots,
+            ..Host::default()
+        };
+        self.gone.insert(entry.host.clone(), host);
+    }
+}

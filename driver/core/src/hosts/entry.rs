@@ -1,0 +1,56 @@
+//! Hosts in the journal.
+
+use std::collections::BTreeSet;
+
+use elasticrun_protocol::HostId;
+
+use super::{Draining, HostSet, Known};
+use crate::{
+    Time,
+    journal::{DrainEntry, HostEntry},
+};
+
+impl HostSet {
+    /// Takes the hosts whose record has changed.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<HostId> {
+        self.changed.take()
+    }
+
+    /// The record of a host. `None` if it is not known.
+    pub(crate) fn entry(&self, now: Time, id: &HostId) -> Option<HostEntry> {
+        let known = self.known.get(id)?;
+        Some(HostEntry {
+            host: id.clone(),
+            slots: known.slots,
+            self_registered: known.self_registered,
+            listed: known.listed,
+            arrival: known.arrival,
+            drain: self.draining.get(id).map(|draining| DrainEntry {
+                left: draining.due.since(now),
+                noticed: draining.noticed,
+                drained: draining.drained,
+            }),
+        })
+    }
+
+    /// Adds a host of an earlier driver.
+    pub(crate) fn restore(&mut self, now: Time, entry: HostEntry) {
+        let known = Known {
+            slots: entry.slots,
+            self_registered: entry.self_registered,
+            listed: entry.listed,
+            left_out: false,
+            arrival: entry.arrival,
+        };
+        self.arrivals = self.arrivals.max(entry.arrival + 1);
+        if let Some(drain) = entry.drain {
+            let draining = Draining {
+                due: now + drain.left,
+                noticed: drain.noticed,
+                drained: drain.drained,
+            };
+            self.draining.insert(entry.host.clone(), draining);
+        }
+        self.known.insert(entry.host, known);
+    }
+}

@@ -1,0 +1,109 @@
+//! The processes of an agent that comes back: what its last reports say, and the state of each process.
+
+use elasticrun_protocol::{
+    AgentReport, FromAgent, HostId, Process,
+    control::{AdoptedPhase, AdoptedWorker, Adoption},
+};
+
+use super::{Job, Out};
+use crate::{Time, fleet::Life, registry::State};
+
+impl Job {
+    /// Applies the reports that no driver has acknowledged, and then the state of each process, which includes them.
+    pub(super) fn adopt_processes(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        adoption: &Adoption,
+        out: &mut Out,
+    ) {
+        for worker in &adoption.workers {
+            let lost = |report: &FromAgent| matches!(report.report, AgentReport::WorkerLost { process, .. } if process == worker.process);
+            let life = match adoption.reports.iter().any(lost) {
+                // What its loss means follows from what it was before.
+                true => self.life_before(now, host, worker.process),
+                false => self.life_of(now, host, worker),
+            };
+            self.adopt_process(now, host, worker, life);
+        }
+        for report in &adoption.reports {
+            if let AgentReport::Exited { process, .. } = report.report
+                && !adoption
+                    .workers
+                    .iter()
+                    .any(|worker| worker.process == process)
+            {
+                // Reaped since, and so not among the processes.
+                let life = self.life_before(now, host, process);
+                self.fleet.adopt(now, host, process, life, 0);
+            }
+            if is_news(&report.report) {
+                self.reported(now, host, report.report.clone(), out);
+            }
+        }
+    }
+
+    fn adopt_process(&mut self, now: Time, host: &HostId, worker: &AdoptedWorker, life: Life) {
+        let AdoptedWorker {
+            process, data_port, ..
+        } = *worker;
+        self.fleet.adopt(now, host, process, life, data_port);
+        if self.budgets.started() == 0 {
+            self.startup.starts += 1;
+        }
+        match life {
+            Life::Starting { .. } => {
+                self.starts.push_back((now, host.clone(), Some(process)));
+            }
+            Life::Waiting => {
+                self.sdk_seen = true;
+                self.waitlist.join(now, host, process);
+                self.blacklist.came(now, host, process.local_rank);
+            }
+            Life::Training { .. } | Life::Returning { .. } => {
+                self.blacklist.came(now, host, process.local_rank);
+            }
+            Life::Stopping => {}
+        }
+        if worker.phase == AdoptedPhase::Finished {
+            self.registry.record(host, process, State::Finished);
+        }
+    }
+
+    fn life_of(&self, now: Time, host: &HostId, worker: &AdoptedWorker) -> Life {
+        match worker.phase {
+            _ if worker.stopping => Life::Stopping,
+            AdoptedPhase::Dying => Life::Stopping,
+            // A member of a group trains from its start.
+            AdoptedPhase::Starting if self.groups.leads() => {
+                self.life_before(now, host, worker.process)
+            }
+            AdoptedPhase::Starting => Life::Starting { since: now },
+            AdoptedPhase::Joined => Life::Waiting,
+            AdoptedPhase::Training { round } => Life::Training { round },
+            AdoptedPhase::Returning { round } => Life::Returning { round },
+            AdoptedPhase::Finished => self.life_before(now, host, worker.process),
+        }
+    }
+
+    /// The state of a process before its last reports: a member of the last round was in it.
+    fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
+        match self.registry.rank(host, process) {
+            Some((_, round)) => Life::Training { round },
+            None => Life::Starting { since: now },
+        }
+    }
+}
+
+/// Whether a report to the former driver is news to this one. Answers to commands of the former driver are not, and the
+/// states of the processes say which workers wait.
+fn is_news(report: &AgentReport) -> bool {
+    matches!(
+        report,
+        AgentReport::WorkerLost { .. }
+            | AgentReport::Finished { .. }
+            | AgentReport::Exited { .. }
+            | AgentReport::Noticed { .. }
+            | AgentReport::FreePort { .. }
+    )
+}

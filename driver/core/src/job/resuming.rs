@@ -1,0 +1,74 @@
+//! A job of a later driver: what it continues with before any agent has come back.
+
+use elasticrun_protocol::{DriverEpoch, Round};
+
+use super::{Job, going_back::GoingBack, takeover::TakeOver};
+use crate::{
+    Settings, Time,
+    journal::{ROUND_GAP, Saved},
+    lineage::Lineage,
+    mutant::{Mutant, planted},
+    results::Results,
+};
+
+impl Job {
+    /// The job of a later driver of a run. It knows the records of the earlier drivers and no agent. Its time begins anew.
+    ///
+    /// Agents come back with their workers within the take-over ([`Settings::take_over`]). `epoch` is greater than that of
+    /// each earlier driver. `seed` determines its jitter.
+    pub fn resume(
+        settings: Settings,
+        run_id: impl Into<String>,
+        epoch: DriverEpoch,
+        seed: u64,
+        saved: Saved,
+    ) -> Self {
+        let mut job = Self::new(settings, run_id, epoch, seed);
+        let now = Time::ZERO;
+        let progress = saved.progress;
+        let gap = if planted(Mutant::RoundReused) {
+            0
+        } else {
+            ROUND_GAP
+        };
+        let used = Round(progress.planned.0 + gap);
+        job.rounds.skip_to(used);
+        job.groups.skip_to(used);
+        job.budgets.restore(progress.started, progress.restarts);
+        job.sdk_seen = progress.sdk_seen;
+        if progress.rounds_lead {
+            job.groups.give_way();
+        }
+        job.lineage = Lineage::restore(saved.bases);
+        job.results = Results::restore(saved.failures);
+        job.relapses = saved.relapses;
+        for entry in saved.hosts.into_values() {
+            job.hosts.restore(now, entry);
+        }
+        if !planted(Mutant::BlacklistForgotten) {
+            for entry in saved.domains.into_values() {
+                job.blacklist.restore(now, entry);
+            }
+        }
+        let mut absent = std::collections::BTreeSet::new();
+        for entry in saved.slots.values() {
+            job.fleet.restore(entry);
+            if entry.memory {
+                job.memory_lost.insert(entry.host.clone());
+            }
+            if entry.agent {
+                absent.insert(entry.host.clone());
+            }
+        }
+        if let Some(round) = progress.round {
+            let members = saved.members.into_values().collect();
+            job.registry.restore(round, progress.ending, members);
+            job.going_back = GoingBack::started(round, job.registry.processes());
+            absent.extend(job.registry.survivors().map(|(host, _)| host.clone()));
+        }
+        job.takeover = Some(TakeOver::new(now + job.settings.take_over(), absent));
+        job.recorded.progress = job.progress();
+        job.recorded.relapses = job.relapses.clone();
+        job
+    }
+}

@@ -1,0 +1,423 @@
+//! The take-over of a run by a later driver: which agents come back, and whether the round that trained goes on.
+//!
+//! ```text
+//!  resumed                        all members are back            agents that are not back are given up
+//!     |---------- undecided ---------------|--------- decided -----------------------|
+//!     no plan, no launch, no process       the round goes on, or the next one forms
+//! ```
+//! - T1 The round goes on only if the agents of all its members report it as started, and each member as training or
+//!   finished. Otherwise it is aborted, and the next one forms with those that are back (R12).
+//! - T2 No agent counts as lost before the take-over ends. Until then nothing is launched or started on its host (R4).
+//! - T3 A round that is aborted may train unseen on hosts that are not back. The fence counts from the start of this driver,
+//!   which is after the last heartbeat that the former driver has answered (R11).
+//!
+//! Not promised: that a hold or a plan of the former driver goes on. Agents have withdrawn the hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_protocol::{
+    AgentCommand, DriverEpoch, HostId, Process, Round,
+    control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, StopReason},
+};
+
+use super::{Job, Out, going_back::GoingBack};
+use crate::{
+    AgentConnected, Command, Decision, Time,
+    fleet::Life,
+    mutant::{Mutant, planted},
+    registry::State,
+    rounds::{Cause, Training},
+};
+
+/// The take-over of a run.
+#[derive(Clone, Debug)]
+pub(super) struct TakeOver {
+    /// Hosts whose agents served the former driver and are not back.
+    absent: BTreeSet<HostId>,
+    /// When the agents that are not back are given up.
+    until: Time,
+    /// The round that agents report as the newest started one.
+    round: Option<Reported>,
+    /// Members of that round that held its base when it started.
+    holders: u32,
+    /// The job has decided whether that round goes on.
+    decided: bool,
+}
+
+/// A started round, as the agents of its members report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported {
+    round: Round,
+    epoch: DriverEpoch,
+    size: u32,
+}
+
+impl TakeOver {
+    /// A take-over that waits for the agents of these hosts.
+    pub(super) fn new(until: Time, absent: BTreeSet<HostId>) -> Self {
+        Self {
+            absent,
+            until,
+            round: None,
+            holders: 0,
+            decided: false,
+        }
+    }
+}
+
+impl Job {
+    /// Whether it is undecided whether the round of the former driver goes on.
+    pub(super) fn is_taking_over(&self) -> bool {
+        self.takeover
+            .as_ref()
+            .is_some_and(|takeover| !takeover.decided)
+    }
+
+    /// Whether the agent of a host may still come back with its workers.
+    pub(super) fn may_come_back_with_workers(&self, host: &HostId) -> bool {
+        let absent = |takeover: &TakeOver| takeover.absent.contains(host);
+        self.takeover.as_ref().is_some_and(absent) && !planted(Mutant::StartsBeforeAdoption)
+    }
+
+    /// When the agents that are not back are given up.
+    pub(super) fn next_takeover_deadline(&self) -> Option<Time> {
+        self.takeover.as_ref().map(|takeover| takeover.until)
+    }
+
+    /// Whether this job goes on with the workers of an agent.
+    pub(super) fn takes_back(&self, agent: &AgentConnected) -> bool {
+        self.takeover.is_some()
+            && !self.is_up(&agent.host)
+            && agent.adoption.as_ref().is_some_and(|adoption| {
+                adoption.run_id == self.run_id && adoption.epoch < self.epoch
+            })
+    }
+
+    /// Handles an agent that has connected: its host is no longer waited for.
+    pub(super) fn came_back(&mut self, host: &HostId) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.absent.remove(host);
+        }
+    }
+
+    /// Goes on with the workers of an agent.
+    pub(super) fn adopt(&mut self, now: Time, host: &HostId, adoption: &Adoption, out: &mut Out) {
+        if adoption.workers.iter().any(|worker| worker.attached) {
+            self.lead_rounds();
+        }
+        self.rounds.skip_to(adoption.seen.max(adoption.released));
+        if let Some(round) = &adoption.round {
+            let holds = |worker: &&AdoptedWorker| {
+                worker.phase == (AdoptedPhase::Training { round: round.round })
+                    && (round.base.is_none() || worker.commit == round.base)
+            };
+            let holders = adoption.workers.iter().filter(holds).count() as u32;
+            self.learn_round(host, round, holders);
+        }
+        self.fleet.raise_starts(host, &adoption.starts);
+        if !self.hosts.contains(host) {
+            // Its record is lost. The next list decides whether it stays.
+            let slots = adoption
+                .starts
+                .iter()
+                .map(|process| process.local_rank.0 + 1);
+            self.hosts.add(host, slots.max().unwrap_or(0));
+            self.capacity_dirty = true;
+        }
+        if adoption.round.is_some() || !adoption.kept.is_empty() {
+            self.fleet.set_memory(host);
+            self.memory_lost.remove(host);
+        }
+        if let Some(up) = self.fleet.up_mut(host) {
+            let numbers = adoption.reports.iter().map(|report| report.number);
+            up.applied = numbers.max().unwrap_or(adoption.acknowledged);
+        }
+        self.adopt_processes(now, host, adoption, out);
+        if !self.is_taking_over() {
+            self.end_former(host, out);
+        }
+    }
+
+    /// Rounds lead, although the journal may only know of groups.
+    fn lead_rounds(&mut self) {
+        if self.groups.give_way() {
+            self.registry.clear();
+            self.budgets.forget_rounds();
+        }
+    }
+
+    /// Records a started round that an agent reports, which the journal may lack. `holders` of its members on the host held
+    /// its base.
+    fn learn_round(&mut self, host: &HostId, started: &AdoptedRound, holders: u32) {
+        let AdoptedRound {
+            epoch, round, size, ..
+        } = *started;
+        self.rounds.skip_to(round);
+        let known = self.registry.round();
+        let Some(takeover) = self.takeover.as_mut().filter(|_| known <= Some(round)) else {
+            return;
+        };
+        if takeover.round.is_none_or(|reported| reported.round < round) {
+            takeover.round = Some(Reported { round, epoch, size });
+            takeover.holders = 0;
+        }
+        takeover.holders += holders;
+        let members: Vec<_> = (started.members.iter())
+            .map(|member| (host.clone(), member.process, member.place.rank))
+            .collect();
+        if known == Some(round) {
+            self.registry.add(members);
+        } else {
+            self.registry.round_started(round, members);
+            self.lineage.started(round, started.base);
+            self.budgets.round_started();
+            self.blacklist.round_started();
+        }
+        self.going_back = GoingBack::started(round, self.registry.processes());
+    }
+
+    /// Decides whether the round of the former driver goes on, and gives up agents that are not back in time. Returns whether
+    /// that is undecided.
+    pub(super) fn follow_takeover(&mut self, now: Time, out: &mut Out) -> bool {
+        let Some(takeover) = &self.takeover else {
+            return false;
+        };
+        let over = takeover.until <= now;
+        if !takeover.decided {
+            let away = !takeover.absent.is_empty() || !self.away.is_empty();
+        let waits = !over && (away || self.lacks_members());
+            if self.groups.leads() {
+                if waits {
+                    return true;
+                }
+                self.decide_group(now, out);
+            } else if let Some(round) = self.adoptable_round() {
+                self.adopt_round(now, round, out);
+            } else if waits {
+                if self.is_round_broken() {
+                    // The members that are back leave it while the others are on their way.
+                    self.abort_former(None, out);
+                }
+                return true;
+            } else {
+                self.abandon_round(now, out);
+            }
+        }
+        if over && let Some(takeover) = self.takeover.take() {
+            for host in takeover.absent {
+                self.give_up_absent(host);
+            }
+        }
+        false
+    }
+
+    /// The started round, if each of its members is known to train or to have finished (T1).
+    fn adoptable_round(&self) -> Option<Reported> {
+        let reported = self.takeover.as_ref()?.round?;
+        if self.registry.round() != Some(reported.round) {
+            return None;
+        }
+        let members = self.registry.processes();
+        let count: usize = members.values().map(Vec::len).sum();
+        let complete = count == reported.size as usize || planted(Mutant::PartialRoundAdopted);
+        let goes_on = |(host, members): (&HostId, &Vec<Process>)| {
+            let goes_on = |process: &Process| self.is_in_round(host, *process, reported.round);
+            members.iter().all(goes_on) || planted(Mutant::PartialRoundAdopted)
+        };
+        (complete && members.iter().all(goes_on)).then_some(reported)
+    }
+
+    /// Whether hosts that the records do not know have members of the started round.
+    fn lacks_members(&self) -> bool {
+        let reported = self.takeover.as_ref().and_then(|takeover| takeover.round);
+        reported.is_some_and(|reported| {
+            let known: usize = self.registry.processes().values().map(Vec::len).sum();
+            self.registry.round() == Some(reported.round) && known < reported.size as usize
+        })
+    }
+
+    /// Whether a member trains or has ended well.
+    fn is_in_round(&self, host: &HostId, process: Process, round: Round) -> bool {
+        let live = self.fleet.current(host, process);
+        self.registry.state(host, process) == Some(State::Successful)
+            || live.is_some_and(|live| live.life == Life::Training { round })
+    }
+
+    /// Whether a member whose agent is back has left the round.
+    fn is_round_broken(&self) -> bool {
+        let Some(round) = self.registry.round() else {
+            return false;
+        };
+        (self.registry.processes().iter())
+            .filter(|(host, _)| self.is_up(host))
+            .any(|(host, members)| {
+                let left = |process: &Process| !self.is_in_round(host, *process, round);
+                members.iter().any(left)
+            })
+    }
+
+    fn adopt_round(&mut self, now: Time, reported: Reported, out: &mut Out) {
+        let (round, size) = (
+            reported.round,
+            self.registry.alive() + self.registry.successes(),
+        );
+        let members = self.registry.living();
+        let order: Vec<_> = (self.hosts.in_order().into_iter())
+            .filter(|host| members.contains_key(*host))
+            .cloned()
+            .collect();
+        self.suspicion
+            .started(now, round, self.lineage.newest(), order);
+        self.rounds.adopt(Training {
+            round,
+            members,
+            size,
+            holders: self
+                .takeover
+                .as_ref()
+                .map_or(0, |takeover| takeover.holders),
+            hold: None,
+        });
+        if self.registry.successes() > 0 {
+            self.exits_since = Some(now);
+        }
+        out.push(Command::OpenRound { round });
+        self.decided(Some(round), out);
+        // Workers that left an older round, and those that trained in another one.
+        self.abort_former(None, out);
+    }
+
+    /// The round does not go on: its members that are back leave it, and the next round forms.
+    fn abandon_round(&mut self, now: Time, out: &mut Out) {
+        let mut lost = false;
+        for (host, members) in self.registry.processes() {
+            let up = self.is_up(&host);
+            for process in members {
+                if self.fleet.current(&host, process).is_some() {
+                    continue;
+                }
+                // A member that its agent does not name has ended, and the record of its end is lost.
+                let state = if up {
+                    State::Stopped
+                } else {
+                    State::LostWithHost
+                };
+                lost |= self.registry.record(&host, process, state) && !up;
+            }
+        }
+        if lost {
+            // The time of this driver begins after the last heartbeat that the former one has answered (T3).
+            self.fenced_until = Some(Time::ZERO + self.settings.fence);
+        }
+        for host in self.registry.processes().into_keys() {
+            if !self.is_up(&host) {
+                let goes = self.hosts.is_draining(&host);
+                self.going_back.lost(&host, goes);
+            }
+        }
+        if self.registry.round().is_some() {
+            self.rounds.disturb(now, Cause::DriverReplaced);
+        }
+        self.decided(None, out);
+        self.abort_former(None, out);
+        if self.is_ending() {
+            self.exits_since = Some(now);
+            self.stop_all_outsiders(out);
+        }
+    }
+
+    fn decided(&mut self, round: Option<Round>, out: &mut Out) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.decided = true;
+        }
+        self.shortage = Default::default();
+        self.capacity_dirty = true;
+        self.recheck_members = true;
+        let workers = self.fleet.census().staying();
+        out.push(Command::Announce(Decision::TookOver { round, workers }));
+    }
+
+    /// Ends the rounds of the former driver that do not go on, for their members on this host, or on all hosts.
+    fn abort_former(&mut self, only: Option<&HostId>, out: &mut Out) {
+        let goes_on = self.rounds.training();
+        let mut left = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            if only.is_some_and(|only| only != host) {
+                continue;
+            }
+            for live in state.live() {
+                if let Life::Training { round } = live.life
+                    && Some(round) != goes_on
+                    && self.registry.state(host, live.process) != Some(State::Finished)
+                {
+                    left.push((host.clone(), live.process, round));
+                }
+            }
+        }
+        let mut told = BTreeSet::new();
+        for (host, process, round) in left {
+            self.fleet
+                .set_life(&host, process, Life::Returning { round });
+            if told.insert((host.clone(), round)) {
+                self.send(&host, AgentCommand::Abort { round }, out);
+            }
+        }
+    }
+
+    /// Ends what a host does for a round or group of the former driver that does not go on, since its agent came late.
+    fn end_former(&mut self, host: &HostId, out: &mut Out) {
+        if !self.groups.leads() {
+            return self.abort_former(Some(host), out);
+        }
+        let live = self
+            .fleet
+            .host(host)
+            .into_iter()
+            .flat_map(|state| state.live());
+        let processes: Vec<_> = live.map(|live| live.process).collect();
+        for process in processes {
+            self.stop(host, process, StopReason::Removed, out);
+        }
+    }
+
+    /// A group goes on if exactly its members are there. Otherwise all processes end, and the next group starts.
+    fn decide_group(&mut self, now: Time, out: &mut Out) {
+        let mut living: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
+        for (host, state) in self.fleet.hosts() {
+            for live in state.live() {
+                living.entry(host.clone()).or_default().push(live.process);
+            }
+        }
+        let whole = self.registry.living() == living && !living.is_empty();
+        let round = self.registry.round().filter(|_| whole);
+        match round {
+            Some(round) => {
+                for (host, processes) in living {
+                    for process in processes {
+                        self.fleet
+                            .set_life(&host, process, Life::Training { round });
+                    }
+                }
+                self.groups.adopt(now, self.registry.alive());
+            }
+            None => {
+                for (host, processes) in living {
+                    for process in processes {
+                        self.stop(&host, process, StopReason::Removed, out);
+                    }
+                }
+                self.fenced_until = Some(Time::ZERO + self.settings.fence);
+            }
+        }
+        self.decided(round, out);
+    }
+
+    /// The agent of a host is not back in time. Another one may be launched there.
+    fn give_up_absent(&mut self, host: HostId) {
+        if self.settings.self_registration {
+            self.hosts.forget(&host);
+        }
+        self.capacity_dirty = true;
+        self.dirty_hosts.insert(host);
+    }
+}

@@ -1,0 +1,174 @@
+//! The records of a journal. Each field has a default, so that releases can add fields.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{CommitId, HostId, LocalRank, Process, Rank, Round};
+use serde::{Deserialize, Serialize};
+
+use crate::{blacklist::Domain, registry::State, relapses::Relapses, results::Failure};
+
+/// A changed record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What the record is about: a kind, or a kind and an object such as `host/a`.
+    pub key: String,
+    /// The record. `None` if its object is gone.
+    pub record: Option<Record>,
+}
+
+/// A record of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// How far the job has come.
+    Progress(Progress),
+    /// Rounds and their bases ([`crate::lineage`]), oldest first.
+    Bases(Vec<(Round, Option<CommitId>)>),
+    /// A known host.
+    Host(HostEntry),
+    /// The slots of a host.
+    Slots(SlotsEntry),
+    /// The members of the last started round on a host.
+    Members(MembersEntry),
+    /// A failure domain that has failed.
+    Domain(DomainEntry),
+    /// Failures by exit code in rounds without a commit.
+    Relapses(Relapses),
+    /// The failures that the outcome may name.
+    Failures(Box<FailuresEntry>),
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The last round planned.
+    pub planned: Round,
+    /// The round that started last.
+    pub round: Option<Round>,
+    /// Rounds that have started.
+    pub started: u32,
+    /// Restarts used.
+    pub restarts: u32,
+    /// A worker has reached `run()`.
+    pub sdk_seen: bool,
+    /// A worker has attached, so rounds lead and not groups.
+    pub rounds_lead: bool,
+    /// A member of the last round has finished.
+    pub ending: bool,
+}
+
+/// A known host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Its name.
+    pub host: HostId,
+    /// Its slots.
+    #[serde(default)]
+    pub slots: u32,
+    /// The host registered itself.
+    #[serde(default)]
+    pub self_registered: bool,
+    /// A list has had the host.
+    #[serde(default)]
+    pub listed: bool,
+    /// Its position in the order of arrival.
+    #[serde(default)]
+    pub arrival: u64,
+    /// The host will go away.
+    #[serde(default)]
+    pub drain: Option<DrainEntry>,
+}
+
+/// A drain of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEntry {
+    /// The time that its workers have left if no others can train.
+    #[serde(default)]
+    pub left: Duration,
+    /// A notice has announced it.
+    #[serde(default)]
+    pub noticed: bool,
+    /// The host is drained.
+    #[serde(default)]
+    pub drained: bool,
+}
+
+/// The slots of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotsEntry {
+    /// The host.
+    pub host: HostId,
+    /// The number of starts of each slot.
+    #[serde(default)]
+    pub starts: Vec<u32>,
+    /// Slots whose process ended with code 0 without joining.
+    #[serde(default)]
+    pub done: Vec<LocalRank>,
+    /// The host's memory may hold commits, or held some when its agent was lost.
+    #[serde(default)]
+    pub memory: bool,
+    /// It has an agent, or one is being launched.
+    #[serde(default)]
+    pub agent: bool,
+}
+
+/// The members of the last started round on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersEntry {
+    /// The host.
+    pub host: HostId,
+    /// The round.
+    pub round: Round,
+    /// Its members on the host.
+    pub members: Vec<MemberEntry>,
+}
+
+/// A member of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberEntry {
+    /// Slot and start.
+    pub process: Process,
+    /// Its rank.
+    pub rank: Rank,
+    /// How it ended, if it has.
+    pub state: State,
+}
+
+/// A failure domain that has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainEntry {
+    /// The domain.
+    pub domain: Domain,
+    /// Its failures that are not forgiven.
+    #[serde(default)]
+    pub failures: u32,
+    /// How long it is out.
+    #[serde(default)]
+    pub out: Option<OutEntry>,
+    /// It has failed since the last started round.
+    #[serde(default)]
+    pub recent: bool,
+}
+
+/// How long a domain is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutEntry {
+    /// For this time.
+    For(Duration),
+    /// For good.
+    ForGood,
+}
+
+/// The failures that the outcome may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailuresEntry {
+    /// The number of failures.
+    pub count: u32,
+    /// The first failure.
+    pub first: Option<Failure>,
+    /// The first failure since the last start.
+    pub recent: Option<Failure>,
+}

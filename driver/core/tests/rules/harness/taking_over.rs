@@ -1,0 +1,165 @@
+//! The death of the driver, and a later one that continues with the journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_core::{
+    AgentConnected, Job, Time,
+    journal::{Record, Saved},
+};
+use elasticrun_protocol::{
+    DriverEpoch, FromAgent, HostId, Process, Round,
+    control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Kept},
+};
+
+use super::{Harness, Host, Worker};
+
+impl Harness {
+    /// Adds the changes of the job to its journal.
+    pub(super) fn record(&mut self) {
+        let mut journal = self.journal.last().cloned().unwrap_or_default();
+        let changes = self.job.journal();
+        if changes.is_empty() {
+            return;
+        }
+        for change in changes {
+            match change.record {
+                Some(record) => journal.insert(change.key, record),
+                None => journal.remove(&change.key),
+            };
+        }
+        self.journal.push(journal);
+    }
+
+    /// The journal, without its last `lost` writes.
+    pub(crate) fn saved(&self, lost: usize) -> Saved {
+        let kept = self.journal.len().saturating_sub(lost).max(1);
+        let records: BTreeMap<String, Record> = self.journal[kept - 1].clone();
+        records.into_values().collect()
+    }
+
+    /// The driver is killed, and another one resumes the run. The journal lacks its last `lost` writes. Agents come back by
+    /// [`Harness::comes_back_with_workers`].
+    pub(crate) fn driver_dies(&mut self, lost: usize) {
+        let saved = self.saved(lost);
+        self.epoch = DriverEpoch(self.epoch.0 + 1);
+        let settings = self.job.settings().clone();
+        self.job = Job::resume(settings, "run", self.epoch, 1, saved);
+        self.now = Time::ZERO;
+        self.todo.clear();
+        for host in self.hosts.values_mut() {
+            (host.instance, host.plan) = (None, None);
+        }
+        self.sent.clear();
+        self.notes.clear();
+        self.launched.clear();
+    }
+
+    /// The agent of a host comes back with what it has kept.
+    pub(crate) fn comes_back_with_workers(&mut self, name: &str) {
+        self.comes_back_and_says(name, Vec::new());
+    }
+
+    /// The agent of a host comes back with what it has kept, and with reports that no driver has acknowledged.
+    pub(crate) fn comes_back_and_says(&mut self, name: &str, reports: Vec<FromAgent>) {
+        let adoption = Adoption {
+            reports,
+            ..self.adoption(name)
+        };
+        let agent = AgentConnected {
+            adoption: Some(Box::new(adoption)),
+            ..self.agent(name)
+        };
+        self.returning = Some(HostId::new(name));
+        self.agent_connects(agent);
+    }
+
+    /// The job admits an agent. An agent that comes back with workers ends them unless they are taken over.
+    pub(super) fn admits(&mut self, host: &HostId, adopted: bool) {
+        if adopted {
+            self.adopted.push(host.clone());
+        }
+        if self.returning.take().as_ref() == Some(host)
+            && !adopted
+            && let Some(state) = self.hosts.get_mut(host)
+        {
+            state.workers.clear();
+        }
+    }
+
+    /// A process is gone, and its agent has not reported it to a driver that lives. Gives the process.
+    pub(crate) fn forgets(&mut self, name: &str, slot: u32) -> Process {
+        let process = self.current(name, slot);
+        let host = self.hosts.get_mut(&HostId::new(name)).expect("it is there");
+        if let Some(worker) = host.workers.remove(&process) {
+            host.kept
+                .extend(worker.commit.map(|commit| (process, commit)));
+        }
+        process
+    }
+
+    /// All workers have left their round.
+    pub(crate) fn lose_members(&mut self) {
+        for worker in (self.hosts.values_mut()).flat_map(|host| host.workers.values_mut()) {
+            if let Some(round) = worker.round.take() {
+                (worker.left, worker.joined) = (Some(round), true);
+            }
+        }
+    }
+
+    /// A host is gone with its agent, while no driver lives.
+    pub(crate) fn lose_silently(&mut self, name: &str) {
+        self.hosts.remove(&HostId::new(name));
+    }
+
+    fn adoption(&self, name: &str) -> Adoption {
+        let host = &self.hosts[name];
+        let rounds: BTreeSet<Round> = host.workers.values().filter_map(|w| w.round).collect();
+        let started = (self.starts.iter())
+            .find(|(id, start)| *id == HostId::new(name) && rounds.contains(&start.round));
+        Adoption {
+            run_id: "run".into(),
+            epoch: DriverEpoch(self.epoch.0 - 1),
+            workers: (host.workers.iter())
+                .map(|(process, worker)| AdoptedWorker {
+                    process: *process,
+                    phase: phase(worker),
+                    attached: worker.joined || worker.round.is_some(),
+                    left: worker.left,
+                    data_port: 1,
+                    commit: worker.commit,
+                    empty: worker.empty,
+                    stopping: false,
+                })
+                .collect(),
+            starts: host.workers.keys().copied().collect(),
+            seen: self.round(),
+            released: self.round(),
+            round: started.map(|(_, start)| AdoptedRound {
+                epoch: start.epoch,
+                round: start.round,
+                size: start.size,
+                base: start.base,
+                members: start.members.clone(),
+            }),
+            kept: kept(host),
+            ..Adoption::default()
+        }
+    }
+}
+
+fn phase(worker: &Worker) -> AdoptedPhase {
+    match (worker.round, worker.joined) {
+        (Some(round), _) => AdoptedPhase::Training { round },
+        (None, true) => AdoptedPhase::Joined,
+        (None, false) => AdoptedPhase::Starting,
+    }
+}
+
+fn kept(host: &Host) -> Vec<Kept> {
+    (host.kept.iter())
+        .map(|(process, commit)| Kept {
+            process: *process,
+            commits: vec![*commit],
+        })
+        .collect()
+}

@@ -1,0 +1,382 @@
+//! A later driver continues a run: with its journal, and with the agents that come back.
+
+use elasticrun_core::{
+    Cooldown, Decision, RestartMode, Settings, Time,
+    results::{Outcome, Reason},
+};
+use elasticrun_protocol::{
+    AgentCommand, AgentReport, DriverEpoch, FromAgent, HostId, Process, Round,
+    control::{Exit, StopReason},
+};
+
+use crate::harness::{Harness, draining, host, range, seconds};
+
+/// Two hosts with two workers each train in round 1.
+fn trains(settings: Settings) -> Harness {
+    let mut harness = Harness::new(settings);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!((harness.started(), harness.size()), (1, 4));
+    harness.commit();
+    harness
+}
+
+fn elastic() -> Settings {
+    Settings {
+        cooldown: range(20, 300),
+        ..Settings::elastic(4, 1, Some(4))
+    }
+}
+
+fn scripts() -> Harness {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        ..elastic()
+    });
+    harness.slow = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4);
+    harness
+}
+
+/// Whether a later driver has taken over, and the round that goes on.
+fn took_over(harness: &Harness) -> Option<Option<Round>> {
+    harness.notes.iter().find_map(|note| match note {
+        Decision::TookOver { round, .. } => Some(*round),
+        _ => None,
+    })
+}
+
+fn news(harness: &Harness, name: &str, report: AgentReport) -> (String, Vec<FromAgent>) {
+    let epoch = DriverEpoch(1);
+    let number = harness.sent.len() as u64;
+    let report = FromAgent {
+        epoch,
+        number,
+        report,
+    };
+    (name.into(), vec![report])
+}
+
+fn spawned(harness: &Harness) -> Vec<(HostId, Process)> {
+    let spawned = |(host, command): &(HostId, AgentCommand)| match command {
+        AgentCommand::Spawn(spawn) => Some((host.clone(), spawn.process)),
+        _ => None,
+    };
+    harness.sent.iter().filter_map(spawned).collect()
+}
+
+#[test]
+fn a_round_goes_on_when_all_its_agents_are_back() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    assert_eq!(took_over(&harness), None, "b is not back");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(Some(Round(1))));
+    assert_eq!(harness.adopted.len(), 2);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(100));
+    assert!(harness.sent.is_empty(), "{:?}", harness.sent);
+    assert!(harness.launched.is_empty());
+    harness.finish_all();
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
+}
+
+#[test]
+fn a_round_goes_on_although_the_journal_lacks_its_start() {
+    for lost in 0..8 {
+        let mut harness = trains(elastic());
+        harness.driver_dies(lost);
+        harness.comes_back_with_workers("b");
+        harness.comes_back_with_workers("a");
+        if took_over(&harness) != Some(Some(Round(1))) {
+            panic!("{lost}: {:?}", harness.notes);
+        }
+        harness.kill("a", 0);
+        assert_eq!(harness.size(), 3 - 1, "{lost}: its host is out");
+        assert!(harness.round() > Round(1));
+        assert!(harness.members().iter().all(|(host, _)| host == "b"));
+    }
+}
+
+#[test]
+fn a_round_of_which_a_member_died_does_not_go_on() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    let process = harness.forgets("b", 1);
+    let exit = Exit::Signal(9);
+    let tail = Vec::new();
+    let (name, reports) = news(
+        &harness,
+        "b",
+        AgentReport::Exited {
+            process,
+            exit,
+            tail,
+        },
+    );
+    harness.comes_back_with_workers("a");
+    harness.comes_back_and_says(&name, reports);
+    assert_eq!(took_over(&harness), Some(None));
+    assert_eq!(harness.blacklisted(), 1, "the failure counts");
+    assert_eq!(harness.size(), 2);
+    assert!(harness.round() > Round(1));
+    let base = harness.base().expect("a has kept its commits");
+    assert_eq!((base.round, base.count), (Round(1), 1), "R12");
+}
+
+#[test]
+fn agents_that_do_not_come_back_are_launched_anew() {
+    let mut harness = trains(elastic());
+    harness.lose_silently("b");
+    harness.driver_dies(0);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.comes_back_with_workers("a");
+    assert!(harness.launched.is_empty(), "T2");
+    let limit = harness.job.settings().take_over();
+    harness.pass(limit - seconds(1));
+    assert_eq!((took_over(&harness), spawned(&harness)), (None, vec![]));
+    harness.pass(seconds(2));
+    assert_eq!(took_over(&harness), Some(None));
+    assert_eq!(harness.launched, [HostId::new("b")]);
+    assert!(harness.size() >= 2);
+    assert!(harness.base().is_some(), "a has kept its commits");
+}
+
+#[test]
+fn members_that_are_back_leave_a_round_that_cannot_go_on() {
+    let mut harness = trains(elastic());
+    harness.forgets("a", 0);
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    let round = Round(1);
+    let abort = (HostId::new("a"), AgentCommand::Abort { round });
+    assert_eq!(harness.sent, [abort], "b is on its way");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(None));
+    assert!(harness.size() >= 3 && harness.round() > round);
+}
+
+#[test]
+fn a_run_of_which_no_agent_is_left_has_lost_its_state() {
+    let mut harness = trains(elastic());
+    harness.lose_silently("a");
+    harness.lose_silently("b");
+    harness.driver_dies(0);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(200));
+    assert_eq!(harness.outcome, Some(Outcome::NoStateLeft));
+}
+
+#[test]
+fn numbers_of_rounds_grow_over_all_drivers() {
+    let mut harness = trains(elastic());
+    let mut last = harness.round();
+    for _ in 0..3 {
+        harness.driver_dies(2);
+        harness.lose_members();
+        for name in ["a", "b"] {
+            harness.comes_back_with_workers(name);
+        }
+        assert!(harness.round() > last, "S3");
+        last = harness.round();
+        harness.commit();
+    }
+}
+
+#[test]
+fn a_host_that_failed_stays_out() {
+    for cooldown in [Cooldown::Forever, range(20, 300)] {
+        let mut harness = trains(Settings {
+            cooldown,
+            ..elastic()
+        });
+        harness.kill("b", 0);
+        assert_eq!(harness.size(), 2);
+        harness.pass(seconds(5));
+        harness.driver_dies(0);
+        harness.list(&[host("a", 2), host("b", 2)]);
+        for name in ["a", "b"] {
+            harness.comes_back_with_workers(name);
+        }
+        assert!(matches!(took_over(&harness), Some(Some(_))));
+        harness.pass(seconds(12));
+        assert!(spawned(&harness).is_empty(), "R5");
+        harness.pass(seconds(30));
+        let again = !spawned(&harness).is_empty();
+        assert_eq!(again, cooldown != Cooldown::Forever);
+    }
+}
+
+#[test]
+fn a_drain_goes_on() {
+    let mut harness = trains(Settings {
+        max_np: Some(8),
+        ..elastic()
+    });
+    harness.passive.insert(HostId::new("b"));
+    harness.list(&[host("a", 2), draining("b", 2)]);
+    harness.passive.remove(&HostId::new("b"));
+    harness.driver_dies(0);
+    for name in ["a", "b"] {
+        harness.comes_back_with_workers(name);
+    }
+    harness.list(&[host("a", 2), draining("b", 2)]);
+    assert!(harness.members().iter().all(|(host, _)| host == "a"));
+    assert_eq!(harness.size(), 2);
+}
+
+#[test]
+fn a_success_counts_for_a_later_driver() {
+    let mut harness = trains(elastic());
+    harness.finishes("a", 0);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(Some(Round(1))));
+    for (name, slot) in [("a", 1), ("b", 0), ("b", 1)] {
+        harness.finishes(name, slot);
+        harness.ends(name, slot, Exit::Code(0));
+    }
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
+}
+
+#[test]
+fn a_success_that_no_driver_has_acknowledged_counts() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    let process = harness.forgets("a", 0);
+    let (exit, tail) = (Exit::Code(0), Vec::new());
+    let (name, reports) = news(
+        &harness,
+        "a",
+        AgentReport::Exited {
+            process,
+            exit,
+            tail,
+        },
+    );
+    harness.comes_back_and_says(&name, reports);
+    assert_eq!(harness.outcome, None, "b is not back");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(Some(Round(1))));
+    for (name, slot) in [("a", 1), ("b", 0), ("b", 1)] {
+        harness.finishes(name, slot);
+        harness.ends(name, slot, Exit::Code(0));
+    }
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
+}
+
+#[test]
+fn resets_count_over_all_drivers() {
+    let mut harness = trains(Settings {
+        reset_limit: Some(2),
+        ..elastic()
+    });
+    for _ in 0..2 {
+        harness.driver_dies(0);
+        harness.lose_members();
+        for name in ["a", "b"] {
+            harness.comes_back_with_workers(name);
+        }
+    }
+    assert_eq!(harness.outcome, None);
+    harness.driver_dies(0);
+    harness.lose_members();
+    for name in ["a", "b"] {
+        harness.comes_back_with_workers(name);
+    }
+    assert_eq!(harness.outcome, Some(Outcome::ResetLimit { limit: 2 }));
+}
+
+#[test]
+fn an_agent_that_comes_after_the_take_over_begins_anew() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.passive.insert(HostId::new("b"));
+    harness.pass(seconds(30));
+    assert_eq!(harness.adopted, [HostId::new("a")]);
+    harness.comes_back_with_workers("b");
+    assert_eq!(harness.adopted, [HostId::new("a")]);
+}
+
+#[test]
+fn a_job_that_is_killed_before_its_first_round_starts_it() {
+    let mut harness = Harness::new(elastic());
+    harness.slow = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.joins("a", 0);
+    harness.driver_dies(0);
+    for name in ["a", "b"] {
+        harness.comes_back_with_workers(name);
+    }
+    assert_eq!(took_over(&harness), Some(None));
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert!(spawned(&harness).is_empty(), "all slots have their process");
+    for (name, slot) in [("a", 1), ("b", 0), ("b", 1)] {
+        harness.joins(name, slot);
+    }
+    assert_eq!(harness.size(), 4);
+}
+
+#[test]
+fn the_first_failure_is_named_by_a_later_driver() {
+    let mut harness = trains(Settings {
+        cooldown: Cooldown::Forever,
+        ..elastic()
+    });
+    harness.ends("b", 0, Exit::Code(7));
+    harness.driver_dies(0);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    for name in ["a", "b"] {
+        harness.comes_back_with_workers(name);
+    }
+    harness.ends("a", 0, Exit::Code(9));
+    let results = harness.job.results();
+    let first = results.first_failure().expect("b failed");
+    assert_eq!(
+        (first.host.as_str(), &first.exit),
+        ("b", &Some(Exit::Code(7)))
+    );
+    assert_eq!(
+        harness.outcome,
+        Some(Outcome::WorkerFailed(Reason::AllHostsOut))
+    );
+}
+
+#[test]
+fn scripts_go_on_when_all_of_them_are_there() {
+    let mut harness = scripts();
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    assert!(matches!(took_over(&harness), Some(Some(_))));
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(100));
+    assert!(harness.sent.is_empty(), "{:?}", harness.sent);
+    for (name, slot) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+        harness.ends(name, slot, Exit::Code(0));
+    }
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
+}
+
+#[test]
+fn scripts_start_again_if_one_of_them_is_gone() {
+    let mut harness = scripts();
+    harness.driver_dies(0);
+    harness.forgets("b", 1);
+    harness.comes_back_with_workers("a");
+    assert!(harness.sent.is_empty(), "b is not back");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(None));
+    let stopped = |(_, command): &&(HostId, AgentCommand)| {
+        let why = StopReason::Removed;
+        matches!(command, AgentCommand::Stop { why: said, .. } if *said == why)
+    };
+    assert_eq!(harness.sent.iter().filter(stopped).count(), 3);
+    harness.pass(seconds(60));
+    assert_eq!(spawned(&harness).len(), 4);
+    assert!(harness.now > Time::ZERO);
+}
