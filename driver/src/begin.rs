@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, env, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
+use elasticrun_core::journal::Saved;
 use elasticrun_protocol::{DriverEpoch, auth::Secret};
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 
@@ -80,6 +81,14 @@ impl Begin {
         match self {
             Self::New { settings, .. } => settings,
             Self::Resume(resume) => &resume.settings,
+        }
+    }
+
+    /// The records of the earlier drivers. `None` for a new run.
+    pub(crate) fn saved(&self) -> Option<Saved> {
+        match self {
+            Self::New { .. } => None,
+            Self::Resume(resume) => Some(journal::saved(&resume.saved)),
         }
     }
 

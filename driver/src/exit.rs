@@ -24,7 +24,7 @@ pub const DISCOVERY_FAILED: u8 = 5;
 /// No worker survived and no committed state is left.
 pub const STATE_LOST: u8 = 6;
 
-/// `elasticrun resume` cannot continue the run: its journal cannot be read, or another driver has it.
+/// `elasticrun resume` cannot continue the run: its journal cannot be read, another driver has it, or its address is taken.
 pub const JOURNAL: u8 = 7;
 
 /// Of `task-service`: its driver was lost, or the process that it depends on has ended.
@@ -39,7 +39,7 @@ pub(crate) const DOCUMENTED: [(&str, &str); 9] = [
     ("4", "reset limit"),
     ("5", "first discovery failed"),
     ("6", "no committed state left"),
-    ("7", "no readable journal"),
+    ("7", "run cannot be resumed"),
     ("128+N", "stopped by signal N"),
 ];
 

@@ -52,29 +52,37 @@ fn run(request: RunRequest) -> ExitCode {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }
     let words = request.config.words();
-    drive(Begin::New {
+    let begin = Begin::New {
         settings: Box::new(request.settings),
         words,
-    })
+    };
+    exit_code(drive(begin))
 }
 
 /// Runs a driver to its end.
-fn drive(begin: Begin) -> ExitCode {
+fn drive(begin: Begin) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let result = runtime.map_err(Into::into).and_then(|runtime| {
-        let result = runtime.block_on(start::run(begin));
-        // Does not wait for threads that block on a plugin or a terminal.
-        runtime.shutdown_background();
-        result
-    });
-    exit_code(result)
+    let runtime = runtime?;
+    let result = runtime.block_on(start::run(begin));
+    // Does not wait for threads that block on a plugin or a terminal.
+    runtime.shutdown_background();
+    result
 }
 
 fn resume(request: &resume::ResumeRequest) -> ExitCode {
     match resume::find(request) {
-        Ok(resume::Found::Unfinished(run)) => fail_with(exit::JOURNAL, &run.refusal()),
+        Ok(resume::Found::Unfinished(run)) => {
+            let begin = match run.begin() {
+                Ok(begin) => begin,
+                Err(error) => return fail_with(exit::JOURNAL, &error.to_string()),
+            };
+            match drive(begin) {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => fail_with(exit::JOURNAL, &format!("run {}: {error:#}", request.run)),
+            }
+        }
         Ok(resume::Found::Ended(outcome)) => {
             for line in resume::describe(&request.run, &outcome) {
                 let _ = writeln!(io::stderr(), "elasticrun: {line}");

@@ -1,17 +1,17 @@
-//! The outcome of a run is durable before any agent is told of it.
+//! What a run loop writes to the journal of its run: changed records behind, and the outcome before any agent is told of it.
 //!
 //! A driver that is killed after some agents were told to end leaves a run that cannot continue. So the commands of the end
 //! wait for the journal, and so do all commands after them. A disk that does not answer delays the end by [`TIMEOUT`] at most.
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, results::Outcome};
+use elasticrun_core::{Command, journal::Change, results::Outcome};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
 
-use crate::journal::{Final, Journal, Persisted};
+use crate::journal::{self, Final, Journal, Persisted};
 
 /// How long the end of a job waits for its journal.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,6 +39,18 @@ impl Recording {
         Self {
             journal,
             held: None,
+        }
+    }
+
+    /// Whether the run has a journal.
+    pub(crate) fn is_on(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Writes changed records behind.
+    pub(crate) fn write(&self, changes: Vec<Change>) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !changes.is_empty()) {
+            journal.write(changes.into_iter().map(journal::entry));
         }
     }
 

@@ -1,4 +1,4 @@
-//! `elasticrun resume RUN_ID`: reads the journal of a run whose driver has ended.
+//! `elasticrun resume RUN_ID`: reads the journal of a run, which a new driver continues if the run has no outcome.
 
 use std::{
     env, io,
@@ -68,6 +68,12 @@ pub enum Error {
         /// The setting.
         why: config::Error,
     },
+    /// The run depends on a program that started its driver.
+    #[error("run {run} ended with the program that provided its hosts")]
+    Embedded {
+        /// The run.
+        run: String,
+    },
     /// The working directory of the run is not usable.
     #[error("the working directory {directory} of run {run} cannot be used: {why}")]
     Directory {
@@ -98,13 +104,6 @@ pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
 }
 
 impl Unfinished {
-    /// Why this release does not continue the run.
-    #[must_use]
-    pub fn refusal(&self) -> String {
-        let run = &self.run;
-        format!("run {run} has no outcome, and its driver has ended: start the job again")
-    }
-
     /// What a driver of the same run begins with. The working directory of this process becomes that of the run.
     ///
     /// # Errors
@@ -132,6 +131,9 @@ impl Unfinished {
                 run: run.clone(),
                 why,
             })?;
+        if settings.launch.embedder_fd.is_some() {
+            return Err(Error::Embedded { run });
+        }
         let (journal, saved, notices) = stored.start()?;
         Ok(Begin::Resume(Box::new(Resume {
             run_id: run,

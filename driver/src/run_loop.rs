@@ -286,6 +286,9 @@ impl Driver {
     }
 
     fn execute(&mut self, commands: Vec<Command>) {
+        if self.recording.is_on() {
+            self.recording.write(self.job.journal());
+        }
         let job = &self.job;
         let record = |outcome: &Outcome| Self::record(job, outcome, false);
         let commands = self.recording.admit(commands, record);

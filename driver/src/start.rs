@@ -62,6 +62,7 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     logging::start(&settings.output, terminal.clone());
     let (console, threads) = Console::start(&settings.output, terminal.clone())?;
     let identity = begin.identity()?;
+    let saved = begin.saved();
     let port = ControlPort::bind(&settings, identity.listen)?;
     let address = port.address();
     // Durable before the port opens, so that no agent knows a driver that the journal does not know.
@@ -86,7 +87,8 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
         token.announce(join, address, &terminal);
     }
 
-    if let Some(fd) = settings.launch.call {
+    // The caller has read the key of the first driver.
+    if let Some(fd) = settings.launch.call.filter(|_| saved.is_none()) {
         call_key::write_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
     }
     // An embedder chooses the environment of its driver, and thereby that of the workers.
@@ -141,8 +143,13 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     if journal.is_some() {
         terminal.line(&resume_line(&run_id, &settings.journal));
     }
+    let (settings_of_job, seed) = (job_settings(&settings), seed()?);
+    let job = match saved {
+        None => Job::new(settings_of_job, run_id.clone(), epoch, seed),
+        Some(saved) => Job::resume(settings_of_job, run_id.clone(), epoch, seed, saved),
+    };
     let mut driver = Driver {
-        job: Job::new(job_settings(&settings), run_id.clone(), epoch, seed()?),
+        job,
         setup,
         launcher: Launcher::new(
             settings.launch.clone(),
@@ -199,7 +206,9 @@ fn resume_line(run_id: &str, journal: &config::Journal) -> String {
         config::Journal::File(path) => format!(" --journal {}", path.display()),
         config::Journal::InStateDirectory | config::Journal::None => String::new(),
     };
-    format!("run {run_id}: elasticrun resume {run_id}{place} shows its outcome once it has ended")
+    format!(
+        "run {run_id}: if this driver dies, elasticrun resume {run_id}{place} continues the run; later it shows the outcome"
+    )
 }
 
 /// Reports a signal that ends a job before it has begun.

@@ -19,9 +19,9 @@ struct Options {
     journal: Option<PathBuf>,
 }
 
-const ABOUT: &str = "Shows the outcome of a run that has ended, and ends with the exit code of its driver.\n\n\
-    Run this on the machine and as the user of the driver. Exit code 7 if the journal of the run cannot be read, or if the \
-    run has no outcome.";
+const ABOUT: &str = "Continues a run whose driver has died, or shows the outcome of a run that has ended.\n\n\
+    Run this on the machine and as the user of the driver. Ends with the exit code of the run, or with 7 if the run cannot \
+    be resumed.";
 
 /// The longest id of a run.
 const MAX_ID: usize = 64;

@@ -32,6 +32,7 @@ mod lock;
 mod outcome;
 mod place;
 mod quiet;
+mod records;
 mod seal;
 mod sweep;
 #[cfg(test)]
@@ -51,6 +52,8 @@ pub use error::Error;
 pub use outcome::Final;
 pub(crate) use place::Files;
 pub use place::in_state_directory;
+pub(crate) use records::entry;
+pub use records::saved;
 pub(crate) use sweep::sweep;
 
 /// How long the end of a driver waits for the last entries of its journal.
