@@ -18,7 +18,7 @@ impl Job {
         out: &mut Out,
     ) {
         for worker in &adoption.workers {
-            let lost = |report: &FromAgent| matches!(report.report, AgentReport::WorkerLost { process, .. } if process == worker.process);
+            let lost = |report: &FromAgent| process_of(&report.report) == Some(worker.process);
             let life = match adoption.reports.iter().any(lost) {
                 // What its loss means follows from what it was before.
                 true => self.life_before(now, host, worker.process),
@@ -37,8 +37,31 @@ impl Job {
                 let life = self.life_before(now, host, process);
                 self.fleet.adopt(now, host, process, life, 0);
             }
-            if is_news(&report.report) {
-                self.reported(now, host, report.report.clone(), out);
+            let takeover = self
+                .takeover
+                .as_mut()
+                .filter(|_| is_failure(&report.report));
+            match takeover.filter(|takeover| !takeover.is_decided()) {
+                Some(takeover) => takeover
+                    .failures
+                    .push((host.clone(), report.report.clone())),
+                None if is_news(&report.report) => {
+                    self.reported(now, host, report.report.clone(), out);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Applies the failures that agents have reported before it was decided whether their round goes on.
+    pub(super) fn apply_failures(&mut self, now: Time, out: &mut Out) {
+        let failures = self
+            .takeover
+            .as_mut()
+            .map(|takeover| std::mem::take(&mut takeover.failures));
+        for (host, report) in failures.into_iter().flatten() {
+            if self.is_up(&host) {
+                self.reported(now, &host, report, out);
             }
         }
     }
@@ -92,6 +115,25 @@ impl Job {
             Some((_, round)) => Life::Training { round },
             None => Life::Starting { since: now },
         }
+    }
+}
+
+/// The process that has ended, as a report says.
+pub(super) fn process_of(report: &AgentReport) -> Option<Process> {
+    match report {
+        AgentReport::WorkerLost { process, .. } | AgentReport::Exited { process, .. } => {
+            Some(*process)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a report is about a failure.
+fn is_failure(report: &AgentReport) -> bool {
+    match report {
+        AgentReport::WorkerLost { .. } => true,
+        AgentReport::Exited { exit, .. } => !exit.is_success(),
+        _ => false,
     }
 }
 

@@ -35,6 +35,7 @@ impl Job {
 
     pub(super) fn progress(&self) -> Progress {
         Progress {
+            epoch: self.epoch,
             planned: self.rounds.last().max(self.groups.round()),
             round: self.registry.round(),
             started: self.budgets.started(),

@@ -26,10 +26,11 @@ impl Job {
         let mut job = Self::new(settings, run_id, epoch, seed);
         let now = Time::ZERO;
         let progress = saved.progress;
-        let gap = if planted(Mutant::RoundReused) {
-            0
-        } else {
-            ROUND_GAP
+        // Drivers since the one of the record may have planned rounds, too.
+        let drivers = epoch.0.saturating_sub(progress.epoch.0);
+        let gap = match planted(Mutant::RoundReused) {
+            true => 0,
+            false => ROUND_GAP * drivers,
         };
         let used = Round(progress.planned.0 + gap);
         job.rounds.skip_to(used);

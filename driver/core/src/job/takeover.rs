@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{
-    AgentCommand, DriverEpoch, HostId, Process, Round,
+    AgentCommand, AgentReport, DriverEpoch, HostId, Process, Round,
     control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, StopReason},
 };
 
@@ -42,6 +42,9 @@ pub(super) struct TakeOver {
     holders: u32,
     /// The job has decided whether that round goes on.
     decided: bool,
+    /// Failures that agents have reported meanwhile, in the order of their arrival. What they mean depends on the workers of
+    /// all hosts.
+    pub(super) failures: Vec<(HostId, AgentReport)>,
 }
 
 /// A started round, as the agents of its members report it.
@@ -61,7 +64,15 @@ impl TakeOver {
             round: None,
             holders: 0,
             decided: false,
+            failures: Vec::new(),
         }
+    }
+}
+
+impl TakeOver {
+    /// Whether the job has decided whether the round of the former driver goes on.
+    pub(super) fn is_decided(&self) -> bool {
+        self.decided
     }
 }
 
@@ -102,7 +113,8 @@ impl Job {
 
     /// Goes on with the workers of an agent.
     pub(super) fn adopt(&mut self, now: Time, host: &HostId, adoption: &Adoption, out: &mut Out) {
-        if adoption.workers.iter().any(|worker| worker.attached) {
+        // Only workers with the SDK attach and commit.
+        if adoption.workers.iter().any(|worker| worker.attached) || !adoption.kept.is_empty() {
             self.lead_rounds();
         }
         self.rounds.skip_to(adoption.seen.max(adoption.released));
@@ -190,9 +202,11 @@ impl Job {
                 if waits {
                     return true;
                 }
+                self.apply_failures(now, out);
                 self.decide_group(now, out);
             } else if let Some(round) = self.adoptable_round() {
                 self.adopt_round(now, round, out);
+                self.apply_failures(now, out);
             } else if waits {
                 if self.is_round_broken() {
                     // The members that are back leave it while the others are on their way.
@@ -200,6 +214,7 @@ impl Job {
                 }
                 return true;
             } else {
+                self.apply_failures(now, out);
                 self.abandon_round(now, out);
             }
         }
@@ -239,8 +254,18 @@ impl Job {
     /// Whether a member trains or has ended well.
     fn is_in_round(&self, host: &HostId, process: Process, round: Round) -> bool {
         let live = self.fleet.current(host, process);
+        let trains = live.is_some_and(|live| live.life == Life::Training { round });
         self.registry.state(host, process) == Some(State::Successful)
-            || live.is_some_and(|live| live.life == Life::Training { round })
+            || trains && !self.has_failed(host, process)
+    }
+
+    /// Whether an agent has reported the failure of a process, which is not applied yet.
+    fn has_failed(&self, host: &HostId, process: Process) -> bool {
+        let failures = self.takeover.iter().flat_map(|takeover| &takeover.failures);
+        let failed = |(of, report): &(HostId, AgentReport)| {
+            of == host && super::adopting::process_of(report) == Some(process)
+        };
+        failures.into_iter().any(failed)
     }
 
     /// Whether a member whose agent is back has left the round.

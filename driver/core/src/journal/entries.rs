@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{CommitId, HostId, LocalRank, Process, Rank, Round};
+use elasticrun_protocol::{CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::{blacklist::Domain, registry::State, relapses::Relapses, results::Failure};
@@ -42,6 +42,8 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
+    /// The driver of this record.
+    pub epoch: DriverEpoch,
     /// The last round planned.
     pub planned: Round,
     /// The round that started last.

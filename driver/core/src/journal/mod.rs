@@ -36,6 +36,6 @@ pub use entries::{
 };
 pub use saved::Saved;
 
-/// How many numbers of rounds a resumed job leaves unused: more than a driver can plan while its last records are on their
-/// way to the disk (S3).
+/// How many numbers of rounds a resumed job leaves unused for each driver since that of the last record: more than a driver
+/// can plan while its last records are on their way to the disk (S3).
 pub const ROUND_GAP: u64 = 100;

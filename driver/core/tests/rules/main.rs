@@ -20,5 +20,6 @@ mod rounds;
 mod shutdown;
 mod silence;
 mod taking_over;
+mod taking_over_at_random;
 mod together;
 mod waiting;

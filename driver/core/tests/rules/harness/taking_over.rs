@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use elasticrun_core::{
     AgentConnected, Job, Time,
     journal::{Record, Saved},
+    rounds::Phase,
 };
 use elasticrun_protocol::{
-    DriverEpoch, FromAgent, HostId, Process, Round,
+    CommitId, DriverEpoch, FromAgent, HostId, Process, Round,
     control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Kept},
 };
 
@@ -30,9 +31,10 @@ impl Harness {
         self.journal.push(journal);
     }
 
-    /// The journal, without its last `lost` writes.
-    pub(crate) fn saved(&self, lost: usize) -> Saved {
+    /// The journal, which loses its last `lost` writes.
+    fn saved(&mut self, lost: usize) -> Saved {
         let kept = self.journal.len().saturating_sub(lost).max(1);
+        self.journal.truncate(kept);
         let records: BTreeMap<String, Record> = self.journal[kept - 1].clone();
         records.into_values().collect()
     }
@@ -109,6 +111,82 @@ impl Harness {
     /// A host is gone with its agent, while no driver lives.
     pub(crate) fn lose_silently(&mut self, name: &str) {
         self.hosts.remove(&HostId::new(name));
+    }
+
+    /// Whether the agent of a host is connected.
+    pub(crate) fn is_connected(&self, name: &str) -> bool {
+        self.hosts
+            .get(name)
+            .is_some_and(|host| host.instance.is_some())
+    }
+
+    /// Whether the agent of a host lives.
+    pub(crate) fn has_agent(&self, name: &str) -> bool {
+        self.hosts.contains_key(name)
+    }
+
+    /// Whether a slot has a process.
+    pub(crate) fn has_worker(&self, name: &str, slot: u32) -> bool {
+        let workers = self
+            .hosts
+            .get(name)
+            .into_iter()
+            .flat_map(|host| host.workers.keys());
+        workers
+            .into_iter()
+            .any(|process| process.local_rank.0 == slot)
+    }
+
+    /// The driver before this one.
+    pub(crate) fn former_epoch(&self) -> DriverEpoch {
+        DriverEpoch(self.epoch.0 - 1)
+    }
+
+    /// The newest commit of any living agent but those of some hosts.
+    pub(crate) fn newest_commit(&self, but: &BTreeSet<&'static str>) -> Option<CommitId> {
+        let of_host = |host: &Host| {
+            let living = host.workers.values().filter_map(|worker| worker.commit);
+            living.chain(host.kept.values().copied()).max()
+        };
+        let hosts = self
+            .hosts
+            .iter()
+            .filter(|(name, _)| !but.contains(name.as_str()));
+        hosts.filter_map(|(_, host)| of_host(host)).max()
+    }
+
+    /// Whether a round trains.
+    pub(crate) fn trains(&self) -> bool {
+        self.job.rounds().training().is_some()
+    }
+
+    /// Checks that each member of the round that trains is in it, and that no other process trains.
+    #[track_caller]
+    pub(crate) fn assert_members_train(&self) {
+        let Phase::Training(training) = &self.job.rounds().phase else {
+            return;
+        };
+        for (name, members) in &training.members {
+            for process in members {
+                let worker = self
+                    .hosts
+                    .get(name)
+                    .and_then(|host| host.workers.get(process));
+                let succeeded = worker.is_none() && self.outcome.is_some();
+                let round = worker.and_then(|worker| worker.round);
+                assert!(
+                    succeeded || round == Some(training.round),
+                    "T1: {name} {process:?} is in {round:?}"
+                );
+            }
+        }
+        let connected = self.hosts.values().filter(|host| host.instance.is_some());
+        for worker in connected.flat_map(|host| host.workers.values()) {
+            assert!(
+                worker.round.is_none_or(|round| round == training.round),
+                "R11"
+            );
+        }
     }
 
     fn adoption(&self, name: &str) -> Adoption {
