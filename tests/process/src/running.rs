@@ -222,6 +222,18 @@ impl Running {
         self.status = Some(self.child.wait().expect("the driver is our child"));
     }
 
+    /// Waits until no process of the run is left, whose driver has been killed.
+    ///
+    /// # Panics
+    /// When it takes too long.
+    pub fn wait_all_gone(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.tag.processes().is_empty() {
+            assert!(Instant::now() < deadline, "left behind\n{}", self.report());
+            thread::sleep(POLL);
+        }
+    }
+
     /// Starts the next driver of the run with these arguments (split at white space). It has the environment and the
     /// directory of the first one, and its own output files.
     ///

@@ -26,4 +26,5 @@ mod store;
 mod strangers;
 mod streams;
 mod support;
+mod take_over;
 mod timeouts;
