@@ -27,6 +27,8 @@ pub enum Begin {
         settings: Box<Settings>,
         /// The same settings for the journal.
         words: Words,
+        /// Its id. `None`: a random one.
+        run_id: Option<String>,
     },
     /// A run whose driver has ended, and which has no outcome yet.
     Resume(Box<Resume>),
@@ -51,6 +53,14 @@ pub struct Resume {
     pub journal: Journal,
     /// What it reports.
     pub notices: mpsc::Receiver<Notice>,
+}
+
+/// A random id of a run.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn new_run_id() -> anyhow::Result<String> {
+    Ok(format!("{:08x}", seed()? as u32))
 }
 
 /// The journal of a run if it has one, and what is to be reported of it.
@@ -98,12 +108,17 @@ impl Begin {
     /// The join token is not usable, the system has no randomness, or the working directory is gone.
     pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
         match self {
-            Self::New { settings, .. } => {
+            Self::New {
+                settings, run_id, ..
+            } => {
                 let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
                 let sent = environment::sent(&settings.launch.env);
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
-                    run_id: format!("{:08x}", seed()? as u32),
+                    run_id: match run_id {
+                        Some(run_id) => run_id.clone(),
+                        None => new_run_id()?,
+                    },
                     epoch: DriverEpoch(1),
                     secret,
                     token,
@@ -147,7 +162,9 @@ impl Begin {
                 in_time(CREATE_TIMEOUT, written).await?;
                 Ok((Some(resume.journal), Some(resume.notices)))
             }
-            Self::New { settings, words } => {
+            Self::New {
+                settings, words, ..
+            } => {
                 let configuration = Configuration::new(
                     words,
                     settings.command,
@@ -253,6 +270,7 @@ mod tests {
         Begin::New {
             settings: Box::new(settings),
             words,
+            run_id: None,
         }
     }
 

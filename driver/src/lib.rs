@@ -38,4 +38,5 @@ mod signals;
 pub mod spark_exec;
 pub mod start;
 pub mod store;
+pub mod supervise;
 pub mod task_service;

@@ -10,9 +10,10 @@ use std::{
 
 use elasticrun::{
     admin_socket,
-    begin::Begin,
+    begin::{self, Begin},
     cli::{self, Invocation, RunRequest},
-    config, exit, host_agent, plugins, python_exec, resume, spark_exec, start, task_service,
+    config, exit, host_agent, plugins, python_exec, resume, spark_exec, start, supervise,
+    task_service,
 };
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}")),
             }
         }
-        Ok(Invocation::Resume(request)) => resume(&request),
+        Ok(Invocation::Resume(request)) => ExitCode::from(resume(&request)),
         Err(error) => fail(&format!("{error} [{}]", error.code())),
     }
 }
@@ -52,11 +53,33 @@ fn run(request: RunRequest) -> ExitCode {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }
     let words = request.config.words();
-    let begin = Begin::New {
-        settings: Box::new(request.settings),
+    let begin = |run_id, settings| Begin::New {
+        settings: Box::new(settings),
         words,
+        run_id,
     };
-    exit_code(drive(begin))
+    match request.settings.supervise {
+        false => exit_code(drive(begin(None, request.settings))),
+        true => exit_code(supervised(request.settings, begin)),
+    }
+}
+
+/// Runs a driver in a process of its own, and resumes its run when it dies.
+fn supervised(
+    settings: config::Settings,
+    begin: impl FnOnce(Option<String>, config::Settings) -> Begin,
+) -> anyhow::Result<u8> {
+    let run = begin::new_run_id()?;
+    let journal = match &settings.journal {
+        config::Journal::File(path) => Some(path.clone()),
+        config::Journal::InStateDirectory | config::Journal::None => None,
+    };
+    let request = resume::ResumeRequest {
+        run: run.clone(),
+        journal,
+    };
+    let first = || code(drive(begin(Some(run), settings)));
+    Ok(supervise::supervise(first, || resume(&request))?)
 }
 
 /// Runs a driver to its end.
@@ -71,7 +94,7 @@ fn drive(begin: Begin) -> anyhow::Result<u8> {
     result
 }
 
-fn resume(request: &resume::ResumeRequest) -> ExitCode {
+fn resume(request: &resume::ResumeRequest) -> u8 {
     match resume::find(request) {
         Ok(resume::Found::Unfinished(run)) => {
             let begin = match run.begin() {
@@ -79,7 +102,7 @@ fn resume(request: &resume::ResumeRequest) -> ExitCode {
                 Err(error) => return fail_with(exit::JOURNAL, &error.to_string()),
             };
             match drive(begin) {
-                Ok(code) => ExitCode::from(code),
+                Ok(code) => code,
                 Err(error) => fail_with(exit::JOURNAL, &format!("run {}: {error:#}", request.run)),
             }
         }
@@ -87,17 +110,22 @@ fn resume(request: &resume::ResumeRequest) -> ExitCode {
             for line in resume::describe(&request.run, &outcome) {
                 let _ = writeln!(io::stderr(), "elasticrun: {line}");
             }
-            ExitCode::from(outcome.code)
+            outcome.code
         }
         Err(error) => fail_with(exit::JOURNAL, &error.to_string()),
     }
 }
 
 fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    ExitCode::from(code(result))
+}
+
+/// The exit code of a result, whose error is printed.
+fn code(result: anyhow::Result<u8>) -> u8 {
     match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::from(exit::SUCCESS),
-        Err(error) => fail(&format!("{error:#}")),
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => exit::SUCCESS,
+        Err(error) => fail_with(exit::USAGE, &format!("{error:#}")),
     }
 }
 
@@ -122,11 +150,11 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(line: &str) -> ExitCode {
-    fail_with(exit::USAGE, line)
+    ExitCode::from(fail_with(exit::USAGE, line))
 }
 
-fn fail_with(code: u8, line: &str) -> ExitCode {
+fn fail_with(code: u8, line: &str) -> u8 {
     // If stderr is closed, there is no other place for the message.
     let _ = writeln!(io::stderr(), "elasticrun: {line}");
-    ExitCode::from(code)
+    code
 }

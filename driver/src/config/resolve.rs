@@ -62,15 +62,30 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config, discovers)?,
-            journal: match &config.journal.value {
-                JournalPlace::None => Journal::None,
-                JournalPlace::Auto => Journal::InStateDirectory,
-                JournalPlace::File(path) => Journal::File(paths::absolute(path.clone())),
-            },
+            journal: journal(config)?,
+            supervise: config.supervise.value,
             launch,
             output: output(config)?,
         })
     }
+}
+
+/// Where the journal is. A driver that is resumed needs one.
+fn journal(config: &Config) -> Result<Journal, Error> {
+    let supervise = &config.supervise;
+    if supervise.value && (config.parent_fd.value.is_some() || config.spark.value.is_some()) {
+        let why = "not where another program provides the hosts: the job ends with it";
+        return Err(supervise.contradicts("supervise", why));
+    }
+    Ok(match &config.journal.value {
+        JournalPlace::None if supervise.value && config.journal.is_given() => {
+            return Err(supervise.contradicts("supervise", "not with --journal none"));
+        }
+        JournalPlace::None if supervise.value => Journal::InStateDirectory,
+        JournalPlace::None => Journal::None,
+        JournalPlace::Auto => Journal::InStateDirectory,
+        JournalPlace::File(path) => Journal::File(paths::absolute(path.clone())),
+    })
 }
 
 impl Hosts {

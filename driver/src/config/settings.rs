@@ -34,6 +34,8 @@ pub struct Settings {
     pub failures: Failures,
     /// Where the journal is.
     pub journal: Journal,
+    /// Whether a supervisor resumes the run when its driver dies.
+    pub supervise: bool,
     /// How agents come to their hosts.
     pub launch: Launch,
     /// What is written where.

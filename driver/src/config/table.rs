@@ -263,6 +263,8 @@ settings! {
     "Survival" {
         /// File for what elasticrun resume needs; auto: in the state directory of the user
         journal "journal" "PATH|auto|none": JournalPlace = JournalPlace::None, plain;
+        /// Resume the run when its driver dies; --journal is auto unless given
+        supervise "supervise" "": bool = false, plain;
     }
     "Launch" {
         /// How agents are started: local, ssh, or agent (they register themselves) [default: by host, local or ssh]

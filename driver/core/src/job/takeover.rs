@@ -197,7 +197,7 @@ impl Job {
         let over = takeover.until <= now;
         if !takeover.decided {
             let away = !takeover.absent.is_empty() || !self.away.is_empty();
-        let waits = !over && (away || self.lacks_members());
+            let waits = !over && (away || self.lacks_members());
             if self.groups.leads() {
                 if waits {
                     return true;
