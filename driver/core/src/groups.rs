@@ -123,6 +123,11 @@ impl Groups {
         self.round
     }
 
+    /// Forgets the wait for more workers. It begins anew once no process is left.
+    pub fn postpone(&mut self) {
+        (self.enough_since, self.due) = (None, None);
+    }
+
     /// Whether enough workers are available and the wait for more is over.
     pub fn is_ripe(&mut self, now: Time, supply: Supply) -> bool {
         self.due = None;

@@ -226,7 +226,7 @@ impl Running {
     ///
     /// # Panics
     /// When it takes too long.
-    pub fn wait_all_gone(&self) {
+    pub fn wait_all_gone(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.tag.processes().is_empty() {
             assert!(Instant::now() < deadline, "left behind\n{}", self.report());

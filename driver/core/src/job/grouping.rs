@@ -65,8 +65,13 @@ impl Job {
         }
         let census = self.fleet.census();
         let beside = census.staying() == 0 && planted(Mutant::GroupBesideLast);
-        if !self.groups.is_running() && (census.is_empty() || beside) {
-            self.start_group_when_possible(now, out);
+        if !self.groups.is_running() {
+            if census.is_empty() || beside {
+                self.start_group_when_possible(now, out);
+            } else {
+                // A host may have returned with processes of the last group.
+                self.groups.postpone();
+            }
         }
     }
 

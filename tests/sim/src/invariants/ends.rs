@@ -111,6 +111,15 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             }
             memory.broken.get_or_insert(now);
         }
+        // The exit may arrive with the failure, in the reports of an agent that returns.
+        Decision::WorkerEnded {
+            host,
+            process,
+            exit,
+            ..
+        } if memory.first == Some((host.clone(), Some(*process))) => {
+            memory.exit.get_or_insert_with(|| exit.clone());
+        }
         Decision::HostFailed { host, .. } => {
             memory.first.get_or_insert((host.clone(), None));
             memory.broken.get_or_insert(now);
