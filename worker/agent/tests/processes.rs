@@ -326,6 +326,7 @@ async fn sigterm_ends_the_workers_and_a_second_one_kills() {
     lines.until("no\n").await;
     agent.signal(libc::SIGTERM);
     // The driver counts the workers as lost with the agent. So their ends by its signals are not reported.
+    assert_eq!(control.report().await, Some(AgentReport::Leaving));
     assert_eq!(control.report().await, None);
     let (status, stderr) = agent.end().await;
     assert!(

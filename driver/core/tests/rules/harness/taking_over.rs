@@ -73,6 +73,23 @@ impl Harness {
         };
         self.returning = Some(HostId::new(name));
         self.agent_connects(agent);
+        if self.sent_back.pop().is_some() {
+            self.begins_anew(name);
+        }
+    }
+
+    /// An agent that is not adopted ends its workers, and connects anew with their commits.
+    fn begins_anew(&mut self, name: &str) {
+        let host = self.hosts.get_mut(&HostId::new(name)).expect("it lives");
+        for (process, worker) in std::mem::take(&mut host.workers) {
+            host.kept
+                .extend(worker.commit.map(|commit| (process, commit)));
+        }
+        let agent = AgentConnected {
+            keeps: true,
+            ..self.agent(name)
+        };
+        self.agent_connects(agent);
     }
 
     /// The job admits an agent. An agent that comes back with workers ends them unless they are taken over.
