@@ -34,6 +34,8 @@ use crate::{
 pub(super) struct TakeOver {
     /// Hosts whose agents served the former driver and are not back.
     absent: BTreeSet<HostId>,
+    /// The journal names no agent. Its last records may be lost, so agents may come back all the same.
+    is_blind: bool,
     /// When the agents that are not back are given up.
     until: Time,
     /// The round that agents report as the newest started one.
@@ -59,6 +61,7 @@ impl TakeOver {
     /// A take-over that waits for the agents of these hosts.
     pub(super) fn new(until: Time, absent: BTreeSet<HostId>) -> Self {
         Self {
+            is_blind: absent.is_empty(),
             absent,
             until,
             round: None,
@@ -196,7 +199,7 @@ impl Job {
         };
         let over = takeover.until <= now;
         if !takeover.decided {
-            let away = !takeover.absent.is_empty() || !self.away.is_empty();
+            let away = takeover.is_blind || !takeover.absent.is_empty() || !self.away.is_empty();
             let waits = !over && (away || self.lacks_members());
             if self.groups.leads() {
                 if waits {

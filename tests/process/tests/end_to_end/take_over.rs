@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use elasticrun_process_tests::{Event, Job, Kind, Running, STATE, binaries, send_signal};
@@ -31,6 +32,18 @@ impl Survivor {
         let id = id.split_whitespace().next().unwrap();
         let resume = format!("resume {id}");
         Self { job, resume }
+    }
+
+    /// Waits until the driver has nothing to write to its journal: it has written nothing for some time.
+    fn wait_recorded(&mut self) {
+        let id = self.resume.rsplit(' ').next().unwrap();
+        let journal = format!("{STATE}/elasticrun/{id}/journal.redb");
+        let journal = self.job.path(&journal);
+        self.job.wait_for("the journal is written", |_| {
+            let written = std::fs::metadata(&journal).unwrap().modified().unwrap();
+            let quiet = written.elapsed().unwrap_or_default();
+            (quiet > Duration::from_millis(500)).then_some(())
+        });
     }
 
     /// Kills the driver, and starts the next one.
@@ -222,6 +235,7 @@ fn a_run_without_agents_has_lost_its_state() {
     );
     let mut run = Survivor::start(Job::new(&flags));
     run.job.wait_training(4, 2);
+    run.wait_recorded();
     run.job.kill_only_driver();
     run.job.wait_all_gone();
     let run = run.resumed();
@@ -238,6 +252,7 @@ fn scripts_run_on_under_the_next_driver() {
     run.job.wait_for("four scripts", |_| {
         (started().lines().count() == 4).then_some(())
     });
+    run.wait_recorded();
     let mut run = run.take_over();
     run.job.wait_said("goes on with 4 workers");
     run.job.finish();
