@@ -42,6 +42,11 @@ impl Budgets {
         self.started += 1;
     }
 
+    /// A round has started under an earlier driver, whose record of it may be lost.
+    pub(crate) fn saw_round(&mut self) {
+        self.started = self.started.max(1);
+    }
+
     /// The starts so far were no rounds: the next round is the first.
     pub fn forget_rounds(&mut self) {
         self.started = 0;

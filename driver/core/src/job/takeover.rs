@@ -140,6 +140,10 @@ impl Job {
             self.capacity_dirty = true;
         }
         if adoption.round.is_some() || !adoption.kept.is_empty() {
+            // A commit is of a round. Its members may have left it since, and report no round.
+            if !adoption.kept.is_empty() {
+                self.budgets.saw_round();
+            }
             self.fleet.set_memory(host);
             self.memory_lost.remove(host);
         }

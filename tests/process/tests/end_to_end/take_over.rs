@@ -256,6 +256,7 @@ fn scripts_run_on_under_the_next_driver() {
     let mut run = run.take_over();
     run.job.wait_said("goes on with 4 workers");
     run.job.finish();
-    run.job.end().expect(0, &["succeeded"]);
+    let ended = run.job.end();
+    ended.expect(0, &["succeeded"]);
     assert_eq!(started().lines().count(), 4, "none was started again");
 }
