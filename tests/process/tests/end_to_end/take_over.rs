@@ -134,6 +134,7 @@ fn a_worker_that_dies_under_the_next_driver_costs_a_round() {
 fn a_worker_that_dies_while_there_is_no_driver_costs_a_round() {
     let mut run = Survivor::start(Job::new(FOUR));
     let members = run.job.wait_training(4, 2);
+    run.wait_recorded();
     run.job.kill_only_driver();
     send_signal(members[3].pid, Signal::SIGKILL);
     let mut run = run.resumed();
@@ -165,6 +166,7 @@ fn a_driver_that_is_killed_before_the_first_round_is_replaced() {
 fn a_driver_that_is_killed_as_its_job_ends_is_replaced() {
     let mut run = Survivor::start(Job::new(FOUR));
     run.job.wait_training(4, 2);
+    run.wait_recorded();
     run.job.finish();
     let trained = |events: &[Event]| events.iter().any(|e| e.kind == Kind::Trained).then_some(());
     run.job.wait_for("a worker has finished", trained);
