@@ -155,6 +155,7 @@ fn a_driver_that_is_killed_before_the_first_round_is_replaced() {
         (begun.count() == 4).then_some(())
     };
     run.job.wait_for("four processes", begun);
+    run.wait_recorded();
     let mut run = run.take_over();
     let members = run.job.wait_training(4, 2);
     assert!(members.iter().all(|event| event.generation == 1));
