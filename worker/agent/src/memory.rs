@@ -12,6 +12,7 @@ use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 use elasticrun_shm::{
     commit::{self, CommitFds, CommitMemory, CommitReader},
     page::{self, AgentPage, Phase},
+    sched,
 };
 
 use crate::{clock::Clock, deferred_free::DeferredFree, spans};
@@ -207,6 +208,11 @@ impl agent::Memory for Memories {
 
     fn beats(&self, process: Process) -> u64 {
         self.page(process).map_or(0, AgentPage::beats)
+    }
+
+    fn is_starved(&self, process: Process) -> bool {
+        let thread = self.page(process).and_then(AgentPage::owner);
+        thread.is_some_and(sched::is_runnable)
     }
 
     fn commit_count(&self, process: Process) -> u64 {

@@ -37,6 +37,12 @@ pub(crate) const OWNER_MASK: u32 = 0x3fff_ffff;
 /// The value of these bits after an orderly release. No thread id is so large.
 pub(crate) const RELEASED: u32 = OWNER_MASK;
 
+/// The thread that holds the word.
+pub(crate) fn thread_of(word: u32) -> Option<u32> {
+    let thread = word & OWNER_MASK;
+    (thread != 0 && thread != RELEASED && word & OWNER_DIED == 0).then_some(thread)
+}
+
 /// The kernel's `struct robust_list_head`, for a list of one entry.
 #[derive(Debug)]
 #[repr(C)]

@@ -61,6 +61,17 @@ fn get(thread: libc::pid_t) -> io::Result<Attributes> {
     Ok(attributes)
 }
 
+/// Whether a thread runs or waits for a processor. `false` if it sleeps, is stopped, or is gone.
+#[must_use]
+pub fn is_runnable(thread: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{thread}/stat")) else {
+        return false;
+    };
+    // The state follows the name, which may contain any character.
+    stat.rsplit_once(')')
+        .is_some_and(|(_, fields)| fields.trim_start().starts_with('R'))
+}
+
 /// A guard: the thread that made it has short time slices until the guard is dropped, on any thread.
 #[derive(Debug)]
 pub struct ShortSlice {
@@ -107,6 +118,26 @@ mod tests {
         assert_eq!(slice().unwrap(), before);
         // A kernel that ignores the request reports the slice before.
         assert!(during == 100_000 || during == before, "{during}");
+    }
+
+    #[test]
+    fn a_thread_is_runnable_unless_it_sleeps_or_is_gone() {
+        let own = || rustix::thread::gettid().as_raw_pid() as u32;
+        assert!(is_runnable(own()));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(own()).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let thread = told.recv().unwrap();
+        // Until it sleeps.
+        while is_runnable(thread) {
+            std::thread::yield_now();
+        }
+        drop(end);
+        sleeper.join().unwrap();
+        assert!(!is_runnable(thread), "it is gone");
     }
 
     #[test]

@@ -36,6 +36,10 @@ use crate::{
 use outbox::Outbox;
 use worker::{Life, Worker};
 
+/// How many times longer than others a worker may be silent that waits for a processor. After that its peers had better go on
+/// without it.
+const STARVED: u32 = 10;
+
 /// The memory that the agent shares with its workers.
 pub trait Memory {
     /// Sets the hold word of a worker, then reads the boundary that the worker has reached.
@@ -55,6 +59,11 @@ pub trait Memory {
     fn commits(&self, process: Process) -> Vec<CommitId>;
     /// The number of heartbeats of a process.
     fn beats(&self, process: Process) -> u64;
+    /// Whether the thread that sends the heartbeats of a process waits for a processor.
+    fn is_starved(&self, process: Process) -> bool {
+        let _ = process;
+        false
+    }
     /// The number of commits of a process.
     fn commit_count(&self, process: Process) -> u64;
     /// Whether a process began an orderly exit outside of a round: at `run()`, or after it had left its round.
@@ -526,7 +535,8 @@ impl Machine {
         out.push(Command::AgentReport(AgentReport::Noticed { notice }));
     }
 
-    /// Ends workers that are alive but send no heartbeat.
+    /// Ends workers that are alive but send no heartbeat. On a busy host, a worker may get no processor for seconds. Then it
+    /// could not even die, and goes on as soon as it gets one.
     fn check_beats(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
         if planted(Mutant::SilenceUnnoticed) {
             return;
@@ -534,6 +544,14 @@ impl Machine {
         let limit = self.setup.heartbeat_timeout;
         let mut silent = Vec::new();
         for (process, worker) in &mut self.workers {
+            if !worker.is_silent(now, memory.beats(*process), limit) {
+                continue;
+            }
+            let limit = match memory.is_starved(*process) {
+                true => limit * STARVED,
+                false => limit,
+            };
+            // Read again: it may have got a processor just before that look.
             if worker.is_silent(now, memory.beats(*process), limit) {
                 silent.push(*process);
             }

@@ -23,6 +23,8 @@ pub(crate) struct Fake {
     pub(crate) beats: BTreeMap<Process, u64>,
     /// Processes whose heartbeat count grows with each read.
     pub(crate) alive: BTreeSet<Process>,
+    /// Processes that wait for a processor.
+    pub(crate) starved: BTreeSet<Process>,
     /// Processes that began an orderly exit outside of a round.
     pub(crate) outside: BTreeSet<Process>,
     looks: Cell<u64>,
@@ -63,6 +65,10 @@ impl Memory for Fake {
             true => self.looks.get(),
             false => self.beats.get(&process).copied().unwrap_or(0),
         }
+    }
+
+    fn is_starved(&self, process: Process) -> bool {
+        self.starved.contains(&process)
     }
 
     fn commit_count(&self, _: Process) -> u64 {

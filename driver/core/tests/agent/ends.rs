@@ -64,6 +64,34 @@ fn who_does_not_beat_is_killed_and_lost() {
 }
 
 #[test]
+fn who_waits_for_a_processor_is_not_silent_for_ten_times_longer() {
+    let mut bench = Bench::training();
+    let starved = process(0, 1);
+    bench.event(Event::Attached { process: starved });
+    bench.memory.starved.insert(starved);
+    let silent = |out: &[Command]| out.contains(&signal(0, Signal::Kill));
+    let out = bench.pass(seconds(49), true);
+    assert!(!silent(&out), "{out:?}");
+    let out = bench.pass(seconds(2), true);
+    assert!(silent(&out), "its peers go on without it");
+}
+
+#[test]
+fn who_got_a_processor_again_is_not_silent() {
+    let mut bench = Bench::training();
+    let starved = process(0, 1);
+    bench.event(Event::Attached { process: starved });
+    bench.memory.starved.insert(starved);
+    bench.pass(seconds(30), true);
+    bench.memory.starved.clear();
+    bench.memory.beats.insert(starved, 1);
+    let out = bench.pass(seconds(4), true);
+    assert!(!out.contains(&signal(0, Signal::Kill)), "{out:?}");
+    let out = bench.pass(seconds(2), true);
+    assert!(out.contains(&signal(0, Signal::Kill)), "now it hangs");
+}
+
+#[test]
 fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
     let mut bench = Bench::with_two();
     bench.event(Event::Attached {

@@ -13,7 +13,10 @@ use elasticrun_core::hold;
 use elasticrun_protocol::{Boundary, Round};
 
 use super::layout::{Error, Layout, Page, Phase, phase_at_exit, phase_of};
-use crate::memfd::{self, PAGE};
+use crate::{
+    liveness,
+    memfd::{self, PAGE},
+};
 
 /// The agent's handle of the page of one worker process. Cheap to clone.
 ///
@@ -141,6 +144,11 @@ impl AgentPage {
     /// Beats of the SDK's own thread in the worker since it attached.
     pub fn beats(&self) -> u64 {
         self.layout().beats.beats.load(Ordering::Relaxed)
+    }
+
+    /// The SDK's own thread in the worker; `None` if it does not live.
+    pub fn owner(&self) -> Option<u32> {
+        liveness::thread_of(self.layout().liveness.owner.load(Ordering::SeqCst))
     }
 
     /// Commits of the worker since its start.
