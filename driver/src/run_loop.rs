@@ -301,7 +301,10 @@ impl Driver {
         for command in commands {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
-                Command::Send { host, command } => {
+                Command::Send { host, mut command } => {
+                    if let AgentCommand::Heartbeat { applied, .. } = &mut command {
+                        *applied = self.recording.acknowledged(&host, *applied);
+                    }
                     tracing::trace!(%host, ?command);
                     if let Err(instance) = self.agents.queue(&host, command) {
                         unresponsive.push((host, instance));

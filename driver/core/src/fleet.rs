@@ -328,7 +328,15 @@ impl Fleet {
         process
     }
 
-    /// Records a process that its agent has kept.
+    /// Sets the newest report of a connected agent that is applied.
+    pub(crate) fn set_applied(&mut self, host: &HostId, number: u64) {
+        if let Some(up) = self.up_mut(host) {
+            up.applied = number;
+            self.changed.mark(host);
+        }
+    }
+
+    /// Records a process that its agent has kept, unless its slot has a later one.
     pub(crate) fn adopt(
         &mut self,
         now: Time,
@@ -339,6 +347,9 @@ impl Fleet {
     ) {
         self.raise_starts(host, &[process]);
         let slot = &mut self.host_mut(host).slots[process.local_rank.0 as usize];
+        if (slot.live).is_some_and(|live| live.process.generation > process.generation) {
+            return;
+        }
         let before = slot.live.replace(Live {
             process,
             life,
@@ -397,8 +408,7 @@ impl Fleet {
     pub fn end_done(&mut self, host: &HostId, process: Process) {
         if self.current(host, process).is_some() {
             self.end(host, process);
-            self.host_mut(host).slots[process.local_rank.0 as usize].done = true;
-            self.done += 1;
+            self.set_done(host, process.local_rank);
         }
     }
 

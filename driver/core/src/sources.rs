@@ -103,6 +103,24 @@ impl Sources {
         }
     }
 
+    /// Begins with the hosts that the sources of an earlier driver have listed, and their slots. Each source has listed them as
+    /// far as is known, so a source that does not answer keeps them, and one answer without them removes none.
+    pub(crate) fn restore(&mut self, hosts: &[(HostId, u32)]) {
+        for answers in &mut self.answers {
+            answers.heard = true;
+            answers.entries = (hosts.iter())
+                .map(|(id, slots)| Entry {
+                    host: Host {
+                        slots: Some(*slots),
+                        ..Host::new(id.as_str())
+                    },
+                    missing: 0,
+                })
+                .collect();
+        }
+        self.fold();
+    }
+
     /// Applies the answer of a source. Returns whether it ends the failures: the source has failed before, and now no
     /// source fails.
     pub fn answered(&mut self, source: usize, snapshot: Snapshot) -> bool {

@@ -121,7 +121,7 @@ pub(super) fn write_new(files: &Files, run: &str) -> Result<(Key, Database), Err
                     ("software", env!("CARGO_PKG_VERSION")),
                     ("run_id", run),
                     ("key_id", key.id()),
-                    ("written", now_millis().as_str()),
+                    ("written", now_millis().to_string().as_str()),
                     ("commits", FIRST_COMMIT.to_string().as_str()),
                 ] {
                     meta.insert(name, value)?;
@@ -247,7 +247,8 @@ pub(super) fn guard<T>(
     })
 }
 
-pub(super) fn now_millis() -> String {
+/// Milliseconds since the Unix epoch.
+pub(super) fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis().to_string()
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

@@ -181,7 +181,7 @@ impl File {
                 }
             }
             let mut meta = transaction.open_table(META)?;
-            meta.insert("written", now_millis().as_str())?;
+            meta.insert("written", now_millis().to_string().as_str())?;
             meta.insert("commits", (self.commits + 1).to_string().as_str())?;
             meta.insert("software", env!("CARGO_PKG_VERSION"))?;
             if ended {

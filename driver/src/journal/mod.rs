@@ -184,6 +184,18 @@ impl Journal {
         self.queue.fold(entries, None);
     }
 
+    /// The number of the next write.
+    #[must_use]
+    pub fn next_write(&self) -> u64 {
+        self.queue.writes() + 1
+    }
+
+    /// The number of the newest write that is durable. So are all before it.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.queue.durable()
+    }
+
     /// Writes entries at once, with all that wait. The answer comes when they are durable, or cannot be written. Does not
     /// block.
     pub fn persist(

@@ -27,6 +27,12 @@ impl Final {
         serde_json::from_slice(entries.get(KEY)?).ok()
     }
 
+    /// Whether the run has ended, although this release may not be able to read how.
+    #[must_use]
+    pub fn is_in(entries: &Entries) -> bool {
+        entries.contains_key(KEY)
+    }
+
     /// The entry.
     #[must_use]
     pub fn entry(&self) -> Entry {

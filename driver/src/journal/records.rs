@@ -2,11 +2,14 @@
 
 use elasticrun_core::journal::{Change, Record, Saved};
 
-use super::{Entries, Entry};
+use super::{Entries, Entry, database::now_millis};
 
-/// The entry of a changed record.
+/// The entry of a changed record, which is written now.
 pub(crate) fn entry(change: Change) -> Entry {
-    let Change { key, record } = change;
+    let Change { key, mut record } = change;
+    if let Some(record) = &mut record {
+        record.stamp(now_millis());
+    }
     let json = |record| serde_json::to_vec(&record).expect("names, numbers and text are JSON");
     Entry {
         key,
@@ -17,6 +20,7 @@ pub(crate) fn entry(change: Change) -> Entry {
 /// The records in these entries. An entry of another kind, and a record that this release cannot read, is left out.
 #[must_use]
 pub fn saved(entries: &Entries) -> Saved {
+    let now = now_millis();
     let read = |(key, value): (&String, &Vec<u8>)| {
         let record = serde_json::from_slice::<Record>(value);
         let is_record = || ![super::configuration::KEY, super::epoch::KEY].contains(&key.as_str());
@@ -25,14 +29,19 @@ pub fn saved(entries: &Entries) -> Saved {
         {
             tracing::warn!(%error, key, "this release cannot read a record of the journal");
         }
-        record.ok()
+        record.ok().map(|mut record| {
+            record.age(now);
+            record
+        })
     };
     entries.iter().filter_map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use elasticrun_core::journal::{HostEntry, Progress};
+    use std::time::Duration;
+
+    use elasticrun_core::journal::{DrainEntry, HostEntry, Progress};
     use elasticrun_protocol::{HostId, Round};
 
     use super::*;
@@ -79,6 +88,43 @@ mod tests {
                 .collect::<Vec<_>>(),
             [record]
         );
+    }
+
+    #[test]
+    fn the_time_that_a_drain_has_left_passes_without_a_driver() {
+        let drain = |left, at| DrainEntry {
+            left: Duration::from_secs(left),
+            noticed: true,
+            drained: false,
+            at,
+        };
+        let host = |drain| HostEntry {
+            host: HostId::new("a"),
+            slots: 2,
+            self_registered: false,
+            listed: true,
+            arrival: 0,
+            drain: Some(drain),
+        };
+        let change = Change {
+            key: "host/a".into(),
+            record: Some(Record::Host(host(drain(120, None)))),
+        };
+        let mut record = saved(&entries(vec![change])).hosts[&HostId::new("a")].clone();
+        let now = record
+            .drain
+            .and_then(|drain| drain.at)
+            .expect("it is stamped");
+        for (passed, left) in [(100, 20), (500, 0)] {
+            let mut later = Record::Host(host(drain(120, Some(now))));
+            later.age(now + passed * 1000);
+            assert_eq!(later, Record::Host(host(drain(left, Some(now)))));
+        }
+        // A clock that was set back.
+        record.drain = Some(drain(120, Some(now)));
+        let mut later = Record::Host(record.clone());
+        later.age(now - 1);
+        assert_eq!(later, Record::Host(record));
     }
 
     #[test]

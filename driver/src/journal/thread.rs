@@ -27,6 +27,10 @@ struct Pending {
     dirty: Dirty,
     /// Entries that must be durable at once, with their answers.
     answers: Vec<oneshot::Sender<Persisted>>,
+    /// How many times entries have come.
+    writes: u64,
+    /// How many of these times are durable.
+    durable: u64,
     /// Mark the run as ended.
     ended: bool,
     /// No entries follow.
@@ -37,6 +41,16 @@ struct Pending {
     closed: bool,
     /// The end of the last try, and whether it failed.
     last: Option<(Instant, bool)>,
+}
+
+/// What the thread writes at once.
+#[derive(Debug)]
+struct Batch {
+    dirty: Dirty,
+    answers: Vec<oneshot::Sender<Persisted>>,
+    ended: bool,
+    /// [`Pending::writes`] when it was taken.
+    writes: u64,
 }
 
 /// When the thread acts next.
@@ -57,6 +71,7 @@ impl Pending {
         answer: Option<oneshot::Sender<Persisted>>,
     ) {
         let entries = entries.into_iter().map(|Entry { key, value }| (key, value));
+        self.writes += 1;
         self.dirty.extend(entries);
         self.answers.extend(answer);
     }
@@ -79,22 +94,26 @@ impl Pending {
     }
 
     /// The entries to write now. They come back by [`Pending::done`].
-    fn take(&mut self) -> (Dirty, Vec<oneshot::Sender<Persisted>>, bool) {
-        (
-            std::mem::take(&mut self.dirty),
-            std::mem::take(&mut self.answers),
-            std::mem::take(&mut self.ended),
-        )
+    fn take(&mut self) -> Batch {
+        Batch {
+            dirty: std::mem::take(&mut self.dirty),
+            answers: std::mem::take(&mut self.answers),
+            ended: std::mem::take(&mut self.ended),
+            writes: self.writes,
+        }
     }
 
     /// Ends a try. Entries that could not be written wait again, unless newer ones have come. Returns whether the journal
     /// began or ceased to work.
-    fn done(&mut self, now: Instant, written: bool, dirty: Dirty, ended: bool) -> bool {
-        if !written {
-            for (key, value) in dirty {
+    fn done(&mut self, now: Instant, written: bool, batch: Batch) -> bool {
+        if written {
+            // What an earlier try could not write was in this one.
+            self.durable = batch.writes;
+        } else {
+            for (key, value) in batch.dirty {
                 self.dirty.entry(key).or_insert(value);
             }
-            self.ended |= ended;
+            self.ended |= batch.ended;
         }
         let failed = self.last.replace((now, !written));
         matches!(failed, Some((_, true))) == written
@@ -121,6 +140,16 @@ impl Queue {
     ) {
         self.lock().fold(entries, answer);
         self.changed.notify_one();
+    }
+
+    /// How many times entries have come.
+    pub(super) fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// How many of these times are durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.lock().durable
     }
 
     /// Adds the last entries, marks the run as ended with them, and ends the thread once they are written, or could not be.
@@ -164,7 +193,7 @@ impl Queue {
     }
 
     /// Waits until something is to be written, and takes it. `None` at the end.
-    fn next(&self) -> Option<(Dirty, Vec<oneshot::Sender<Persisted>>, bool)> {
+    fn next(&self) -> Option<Batch> {
         let mut pending = self.lock();
         loop {
             let now = Instant::now();
@@ -206,10 +235,11 @@ pub(super) fn start(
 }
 
 fn write(mut file: File, queue: &Queue, notices: &mpsc::Sender<Notice>) {
-    while let Some((dirty, answers, ended)) = queue.next() {
-        let result = file.commit(&dirty, ended);
+    while let Some(mut batch) = queue.next() {
+        let result = file.commit(&batch.dirty, batch.ended);
         let written = result.is_ok();
-        let changed = (queue.lock()).done(Instant::now(), written, dirty, ended);
+        let answers = std::mem::take(&mut batch.answers);
+        let changed = (queue.lock()).done(Instant::now(), written, batch);
         if changed {
             let notice = match &result {
                 Ok(()) => Notice::Works,
@@ -251,9 +281,9 @@ mod tests {
         let start = Instant::now();
         let mut pending = pending(&[("a", 1)]);
         assert_eq!(pending.due(start), Due::Now);
-        let (taken, _, ended) = pending.take();
+        let batch = pending.take();
         assert_eq!(pending.due(start), Due::Never);
-        assert!(!pending.done(start, true, taken, ended));
+        assert!(!pending.done(start, true, batch));
         pending.dirty = dirty(&[("b", 1)]);
         assert_eq!(pending.due(start + millis(5)), Due::At(start + SPACING));
         assert_eq!(pending.due(start + millis(20)), Due::Now);
@@ -274,17 +304,21 @@ mod tests {
         let start = Instant::now();
         let mut pending = pending(&[("a", 1), ("b", 1)]);
         pending.ended = true;
-        let (taken, _, ended) = pending.take();
+        pending.writes = 1;
+        let batch = pending.take();
+        pending.writes = 2;
         pending.dirty = dirty(&[("b", 2), ("c", 2)]);
-        assert!(pending.done(start, false, taken, ended));
+        assert!(pending.done(start, false, batch));
         assert_eq!(pending.dirty, dirty(&[("a", 1), ("b", 2), ("c", 2)]));
         assert!(pending.ended);
         assert_eq!(pending.due(start + SPACING), Due::At(start + RETRY));
-        let (taken, _, ended) = pending.take();
-        assert!(!pending.done(start, false, taken, ended), "told before");
-        let (taken, _, ended) = pending.take();
-        assert_eq!(taken.len(), 3);
-        assert!(pending.done(start, true, taken, ended), "works again");
+        let batch = pending.take();
+        assert!(!pending.done(start, false, batch), "told before");
+        assert_eq!(pending.durable, 0);
+        let batch = pending.take();
+        assert_eq!(batch.dirty.len(), 3);
+        assert!(pending.done(start, true, batch), "works again");
+        assert_eq!(pending.durable, 2);
         assert_eq!(pending.due(start), Due::Never);
     }
 
@@ -305,9 +339,9 @@ mod tests {
         pending.last = Some((start, false));
         pending.closing = true;
         assert_eq!(pending.due(start), Due::Now);
-        let (taken, _, ended) = pending.take();
+        let batch = pending.take();
         assert_eq!(pending.due(start), Due::End);
-        pending.done(start, false, taken, ended);
+        pending.done(start, false, batch);
         assert_eq!(pending.due(start), Due::End, "the disk is full");
     }
 }

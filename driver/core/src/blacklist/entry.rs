@@ -25,6 +25,7 @@ impl Blacklist {
                 Out::ForGood => OutEntry::ForGood,
             }),
             recent: self.episode.contains(domain),
+            at: None,
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use elasticrun_protocol::{HostId, LocalRank};
 
 use super::{Agent, Fleet, Host, Slot};
-use crate::journal::SlotsEntry;
+use crate::journal::{Applied, SlotsEntry};
 
 impl Fleet {
     /// Takes the hosts whose record has changed.
@@ -23,6 +23,12 @@ impl Fleet {
             done: done.map(|(_, slot)| LocalRank(slot)).collect(),
             memory: host.has_memory || memory_lost,
             agent: host.agent != Agent::Absent,
+            applied: host.last_up().and_then(|up| {
+                Some(Applied {
+                    agent: up.agent?,
+                    number: up.applied,
+                })
+            }),
         })
     }
 

@@ -29,6 +29,7 @@ impl HostSet {
                 left: draining.due.since(now),
                 noticed: draining.noticed,
                 drained: draining.drained,
+                at: None,
             }),
         })
     }

@@ -71,7 +71,7 @@ impl Job {
         self.admit(now, &agent, takes_back, out);
         self.came_back(&host);
         if let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_back) {
-            self.adopt(now, &host, adoption, out);
+            self.adopt(now, &agent, adoption, out);
         }
         self.probing.connected(&host, agent.probes);
         if agent.keeps {
@@ -206,11 +206,13 @@ impl Job {
 
     /// Whether a report of the current agent of a host is not a repeat. It counts as applied from now on.
     pub(super) fn is_new(&mut self, host: &HostId, number: u64) -> bool {
-        let Some(up) = self.fleet.up_mut(host) else {
+        let Some(up) = self.fleet.host(host).and_then(|state| state.up()) else {
             return true;
         };
         let is_new = number > up.applied;
-        up.applied = up.applied.max(number);
+        if is_new {
+            self.fleet.set_applied(host, number);
+        }
         is_new
     }
 

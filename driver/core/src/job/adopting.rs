@@ -9,24 +9,31 @@ use super::{Job, Out};
 use crate::{Time, fleet::Life, registry::State};
 
 impl Job {
-    /// Applies the reports that no driver has acknowledged, and then the state of each process, which includes them.
+    /// Applies the reports that no driver has applied, and then the state of each process, which includes them.
     pub(super) fn adopt_processes(
         &mut self,
         now: Time,
         host: &HostId,
         adoption: &Adoption,
+        reports: &[&FromAgent],
         out: &mut Out,
     ) {
         for worker in &adoption.workers {
             let lost = |report: &FromAgent| process_of(&report.report) == Some(worker.process);
-            let life = match adoption.reports.iter().any(lost) {
+            let life = match reports.iter().copied().any(lost) {
                 // What its loss means follows from what it was before.
                 true => self.life_before(now, host, worker.process),
                 false => self.life_of(now, host, worker),
             };
             self.adopt_process(now, host, worker, life);
         }
-        for report in &adoption.reports {
+        for report in reports {
+            if let Some(process) = process_of(&report.report)
+                && adoption.starts.iter().any(|last| is_later(last, process))
+            {
+                // A driver has started the next process of the slot, so it knew of this end. Its record is lost.
+                continue;
+            }
             if let AgentReport::Exited { process, .. } = report.report
                 && !adoption
                     .workers
@@ -111,11 +118,23 @@ impl Job {
 
     /// The state of a process before its last reports: a member of the last round was in it.
     fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
+        match self.registry.state(host, process) {
+            // The former driver has dealt with its end already, or has asked for it.
+            Some(State::Failed | State::Stopped | State::StoppedWithDomain) => {
+                return Life::Stopping;
+            }
+            _ => {}
+        }
         match self.registry.rank(host, process) {
             Some((_, round)) => Life::Training { round },
             None => Life::Starting { since: now },
         }
     }
+}
+
+/// Whether `last` is a later start of the slot of a process.
+fn is_later(last: &Process, process: Process) -> bool {
+    last.local_rank == process.local_rank && last.generation > process.generation
 }
 
 /// The process that has ended, as a report says.

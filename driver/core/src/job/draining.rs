@@ -147,7 +147,7 @@ impl Job {
             return;
         }
         let done: Vec<_> = (self.hosts.draining())
-            .filter(|host| !self.away.contains(*host))
+            .filter(|host| !self.away.contains(*host) && !self.may_come_back_with_workers(host))
             .filter(|host| match self.fleet.host(host) {
                 Some(state) => {
                     state.live().next().is_none() && (!state.has_memory || self.base_is_held())

@@ -1,5 +1,7 @@
 //! A job of a later driver: what it continues with before any agent has come back.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use elasticrun_protocol::{DriverEpoch, Round};
 
 use super::{Job, going_back::GoingBack, takeover::TakeOver};
@@ -43,6 +45,14 @@ impl Job {
         job.lineage = Lineage::restore(saved.bases);
         job.results = Results::restore(saved.failures);
         job.relapses = saved.relapses;
+        let listed = saved.hosts.values().filter(|entry| entry.listed);
+        let listed: Vec<_> = listed
+            .map(|entry| (entry.host.clone(), entry.slots))
+            .collect();
+        if !listed.is_empty() {
+            job.sources.restore(&listed);
+            job.discovered = true;
+        }
         for entry in saved.hosts.into_values() {
             job.hosts.restore(now, entry);
         }
@@ -51,9 +61,11 @@ impl Job {
                 job.blacklist.restore(now, entry);
             }
         }
-        let mut absent = std::collections::BTreeSet::new();
+        let mut absent = BTreeSet::new();
+        let mut applied = BTreeMap::new();
         for entry in saved.slots.values() {
             job.fleet.restore(entry);
+            applied.extend(entry.applied.map(|number| (entry.host.clone(), number)));
             if entry.memory {
                 job.memory_lost.insert(entry.host.clone());
             }
@@ -67,7 +79,11 @@ impl Job {
             job.going_back = GoingBack::started(round, job.registry.processes());
             absent.extend(job.registry.survivors().map(|(host, _)| host.clone()));
         }
-        job.takeover = Some(TakeOver::new(now + job.settings.take_over(), absent));
+        job.takeover = Some(TakeOver::new(
+            now + job.settings.take_over(),
+            absent,
+            applied,
+        ));
         job.recorded.progress = job.progress();
         job.recorded.relapses = job.relapses.clone();
         job

@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
-use super::{Job, Out};
+use super::{Job, Out, takeover::TakeOver};
 use crate::{
     Command, Event, Time,
     mutant::{Mutant, planted},
@@ -42,8 +42,13 @@ impl Job {
     pub(super) fn begin_shutdown(&mut self, out: &mut Out) {
         // An agent that is away is told when it returns.
         let connected = (self.fleet.hosts()).filter(|(_, state)| state.last_up().is_some());
+        // So is one that served a former driver and is not back yet. Nothing else would end its workers for a long time.
+        let absent = self.takeover.iter().flat_map(TakeOver::absent);
         self.shutdown = Some(Shutdown {
-            agents: connected.map(|(host, _)| host.clone()).collect(),
+            agents: (connected.map(|(host, _)| host))
+                .chain(absent)
+                .cloned()
+                .collect(),
             due: self.now + self.settings.grace * 2 + SLACK,
             killed: false,
             exited: false,

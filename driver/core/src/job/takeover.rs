@@ -24,6 +24,7 @@ use super::{Job, Out, going_back::GoingBack};
 use crate::{
     AgentConnected, Command, Decision, Time,
     fleet::Life,
+    journal::Applied,
     mutant::{Mutant, planted},
     registry::State,
     rounds::{Cause, Training},
@@ -42,6 +43,8 @@ pub(super) struct TakeOver {
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
     holders: u32,
+    /// What former drivers have applied of the reports of agents.
+    applied: BTreeMap<HostId, Applied>,
     /// The job has decided whether that round goes on.
     decided: bool,
     /// Failures that agents have reported meanwhile, in the order of their arrival. What they mean depends on the workers of
@@ -58,9 +61,14 @@ struct Reported {
 }
 
 impl TakeOver {
-    /// A take-over that waits for the agents of these hosts.
-    pub(super) fn new(until: Time, absent: BTreeSet<HostId>) -> Self {
+    /// A take-over that waits for the agents of these hosts. `applied`: their reports that former drivers have applied.
+    pub(super) fn new(
+        until: Time,
+        absent: BTreeSet<HostId>,
+        applied: BTreeMap<HostId, Applied>,
+    ) -> Self {
         Self {
+            applied,
             is_blind: absent.is_empty(),
             absent,
             until,
@@ -73,6 +81,11 @@ impl TakeOver {
 }
 
 impl TakeOver {
+    /// Hosts whose agents served the former driver and are not back.
+    pub(super) fn absent(&self) -> impl Iterator<Item = &HostId> {
+        self.absent.iter()
+    }
+
     /// Whether the job has decided whether the round of the former driver goes on.
     pub(super) fn is_decided(&self) -> bool {
         self.decided
@@ -115,7 +128,14 @@ impl Job {
     }
 
     /// Goes on with the workers of an agent.
-    pub(super) fn adopt(&mut self, now: Time, host: &HostId, adoption: &Adoption, out: &mut Out) {
+    pub(super) fn adopt(
+        &mut self,
+        now: Time,
+        agent: &AgentConnected,
+        adoption: &Adoption,
+        out: &mut Out,
+    ) {
+        let host = &agent.host;
         // Only workers with the SDK attach and commit.
         if adoption.workers.iter().any(|worker| worker.attached) || !adoption.kept.is_empty() {
             self.lead_rounds();
@@ -147,14 +167,29 @@ impl Job {
             self.fleet.set_memory(host);
             self.memory_lost.remove(host);
         }
-        if let Some(up) = self.fleet.up_mut(host) {
-            let numbers = adoption.reports.iter().map(|report| report.number);
-            up.applied = numbers.max().unwrap_or(adoption.acknowledged);
-        }
-        self.adopt_processes(now, host, adoption, out);
+        let applied = self.applied_before(agent).max(adoption.acknowledged);
+        let reports = adoption.reports.iter();
+        let reports: Vec<_> = reports
+            .filter(|report| report.number > applied || planted(Mutant::ReportsRepeated))
+            .collect();
+        let newest = reports
+            .last()
+            .map_or(0, |report| report.number)
+            .max(applied);
+        self.fleet.set_applied(host, newest);
+        self.adopt_processes(now, host, adoption, &reports, out);
         if !self.is_taking_over() {
             self.end_former(host, out);
         }
+    }
+
+    /// The number of the newest report of an agent that a former driver has applied. The records have its effects.
+    fn applied_before(&self, agent: &AgentConnected) -> u64 {
+        let takeover = self.takeover.as_ref();
+        let applied = takeover.and_then(|takeover| takeover.applied.get(&agent.host));
+        applied
+            .filter(|applied| agent.agent == Some(applied.agent))
+            .map_or(0, |applied| applied.number)
     }
 
     /// Rounds lead, although the journal may only know of groups.

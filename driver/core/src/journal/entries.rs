@@ -38,6 +38,38 @@ pub enum Record {
     Failures(Box<FailuresEntry>),
 }
 
+impl Record {
+    /// Notes when the record is written, in milliseconds since the Unix epoch, if it has a time that passes.
+    pub fn stamp(&mut self, millis: u64) {
+        match self {
+            Self::Host(HostEntry {
+                drain: Some(drain), ..
+            }) => drain.at = Some(millis),
+            Self::Domain(domain) => domain.at = Some(millis),
+            _ => {}
+        }
+    }
+
+    /// Takes off the time that has passed since the record was written. A clock that went back takes off nothing.
+    pub fn age(&mut self, millis: u64) {
+        let passed = |at: Option<u64>| {
+            let passed = at.map_or(0, |at| millis.saturating_sub(at));
+            Duration::from_millis(passed)
+        };
+        match self {
+            Self::Host(HostEntry {
+                drain: Some(drain), ..
+            }) => drain.left = drain.left.saturating_sub(passed(drain.at)),
+            Self::Domain(DomainEntry {
+                out: Some(OutEntry::For(left)),
+                at,
+                ..
+            }) => *left = left.saturating_sub(passed(*at)),
+            _ => {}
+        }
+    }
+}
+
 /// How far a job has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -94,6 +126,9 @@ pub struct DrainEntry {
     /// The host is drained.
     #[serde(default)]
     pub drained: bool,
+    /// When this was written, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub at: Option<u64>,
 }
 
 /// The slots of a host.
@@ -113,6 +148,18 @@ pub struct SlotsEntry {
     /// It has an agent, or one is being launched.
     #[serde(default)]
     pub agent: bool,
+    /// The reports of its agent that are applied. All records have their effects.
+    #[serde(default)]
+    pub applied: Option<Applied>,
+}
+
+/// How far the reports of an agent are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The random number of the agent's process.
+    pub agent: u64,
+    /// The number of the newest report that is applied.
+    pub number: u64,
 }
 
 /// The members of the last started round on a host.
@@ -151,6 +198,9 @@ pub struct DomainEntry {
     /// It has failed since the last started round.
     #[serde(default)]
     pub recent: bool,
+    /// When this was written, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub at: Option<u64>,
 }
 
 /// How long a domain is out.

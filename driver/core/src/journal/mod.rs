@@ -22,7 +22,8 @@
 //! # Invariants
 //! - S1 Records are written behind. A killed driver may lose the newest ones, and what is left is an earlier state of all
 //!   records together. No decision is wrong because of that: agents report rounds and starts that the records lack.
-//! - S2 Clocks do not survive. A record holds the rest of a time when it was written.
+//! - S2 The clock of the job does not survive. A record holds the rest of a time, and when it was written by the wall clock
+//!   ([`Record::stamp`], [`Record::age`]).
 //! - S3 The numbers of rounds grow over all drivers of a run.
 
 mod changed;
@@ -31,8 +32,8 @@ mod saved;
 
 pub(crate) use changed::Changed;
 pub use entries::{
-    Change, DomainEntry, DrainEntry, FailuresEntry, HostEntry, MemberEntry, MembersEntry, OutEntry,
-    Progress, Record, SlotsEntry,
+    Applied, Change, DomainEntry, DrainEntry, FailuresEntry, HostEntry, MemberEntry, MembersEntry,
+    OutEntry, Progress, Record, SlotsEntry,
 };
 pub use saved::Saved;
 

@@ -1,11 +1,11 @@
 //! A later driver continues a run: with its journal, and with the agents that come back.
 
 use elasticrun_core::{
-    Cooldown, Decision, RestartMode, Settings, Time,
+    Cooldown, Decision, Event, RestartMode, Settings, Time,
     results::{Outcome, Reason},
 };
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, DriverEpoch, FromAgent, HostId, Process, Round,
+    AgentCommand, AgentReport, HostId, Process, Round,
     control::{Exit, StopReason},
 };
 
@@ -46,15 +46,13 @@ fn took_over(harness: &Harness) -> Option<Option<Round>> {
     })
 }
 
-fn news(harness: &Harness, name: &str, report: AgentReport) -> (String, Vec<FromAgent>) {
-    let epoch = DriverEpoch(1);
-    let number = harness.sent.len() as u64;
-    let report = FromAgent {
-        epoch,
-        number,
-        report,
-    };
-    (name.into(), vec![report])
+/// The report that a process has ended.
+fn exited(process: Process, exit: Exit) -> Vec<AgentReport> {
+    vec![AgentReport::Exited {
+        process,
+        exit,
+        tail: Vec::new(),
+    }]
 }
 
 fn spawned(harness: &Harness) -> Vec<(HostId, Process)> {
@@ -104,19 +102,8 @@ fn a_round_of_which_a_member_died_does_not_go_on() {
     let mut harness = trains(elastic());
     harness.driver_dies(0);
     let process = harness.forgets("b", 1);
-    let exit = Exit::Signal(9);
-    let tail = Vec::new();
-    let (name, reports) = news(
-        &harness,
-        "b",
-        AgentReport::Exited {
-            process,
-            exit,
-            tail,
-        },
-    );
     harness.comes_back_with_workers("a");
-    harness.comes_back_and_says(&name, reports);
+    harness.comes_back_and_says("b", exited(process, Exit::Signal(9)));
     assert_eq!(took_over(&harness), Some(None));
     assert_eq!(harness.blacklisted(), 1, "the failure counts");
     assert_eq!(harness.size(), 2);
@@ -247,17 +234,7 @@ fn a_success_that_no_driver_has_acknowledged_counts() {
     let mut harness = trains(elastic());
     harness.driver_dies(0);
     let process = harness.forgets("a", 0);
-    let (exit, tail) = (Exit::Code(0), Vec::new());
-    let (name, reports) = news(
-        &harness,
-        "a",
-        AgentReport::Exited {
-            process,
-            exit,
-            tail,
-        },
-    );
-    harness.comes_back_and_says(&name, reports);
+    harness.comes_back_and_says("a", exited(process, Exit::Code(0)));
     assert_eq!(harness.outcome, None, "b is not back");
     harness.comes_back_with_workers("b");
     assert_eq!(took_over(&harness), Some(Some(Round(1))));
@@ -379,4 +356,115 @@ fn scripts_start_again_if_one_of_them_is_gone() {
     harness.pass(seconds(60));
     assert_eq!(spawned(&harness).len(), 4);
     assert!(harness.now > Time::ZERO);
+}
+
+/// Four scripts on two hosts, with one restart.
+fn scripts_with_a_restart() -> Harness {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        cooldown: range(0, 0),
+        ..elastic()
+    });
+    harness.slow = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4);
+    harness
+}
+
+#[test]
+fn the_end_of_an_earlier_process_does_not_replace_the_one_that_runs() {
+    for lost in 0..4 {
+        let mut harness = scripts_with_a_restart();
+        harness.ends("a", 0, Exit::Code(1));
+        assert_eq!(harness.current("a", 0).generation.0, 2, "the next group");
+        // Its agent has not been told that the end is known, and repeats it.
+        harness.driver_dies(lost);
+        harness.comes_back_with_workers("a");
+        harness.comes_back_with_workers("b");
+        harness.list(&[host("a", 2), host("b", 2)]);
+        harness.pass(seconds(100));
+        assert_eq!(harness.outcome, None, "{lost}: the restart is used once");
+        assert_eq!(harness.runs("a") + harness.runs("b"), 4, "{lost}");
+        for (name, slot) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+            harness.ends(name, slot, Exit::Code(0));
+        }
+        assert_eq!(harness.outcome, Some(Outcome::Succeeded), "{lost}");
+    }
+}
+
+#[test]
+fn a_failure_that_is_recorded_is_not_counted_again() {
+    let mut harness = trains(Settings {
+        max_host_failures: Some(2),
+        cooldown: range(0, 0),
+        ..elastic()
+    });
+    harness.ends("a", 0, Exit::Code(1));
+    let blamed = harness.job.results().failures();
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(1));
+    assert_eq!(harness.job.results().failures(), blamed);
+    assert_eq!(harness.blacklisted(), 0, "{:?}", harness.notes);
+}
+
+#[test]
+fn a_script_that_succeeded_counts_once() {
+    let mut harness = Harness::new(Settings {
+        cooldown: range(0, 0),
+        ..Settings::standard(2)
+    });
+    harness.slow = true;
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.ends("a", 0, Exit::Code(0));
+    assert_eq!(harness.outcome, None);
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.lose_silently("b");
+    harness.pass(seconds(100));
+    assert_ne!(harness.outcome, Some(Outcome::Succeeded), "b has not ended");
+}
+
+#[test]
+fn one_answer_without_a_host_removes_none_under_a_later_driver() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    harness.list(&[host("a", 2)]);
+    assert_eq!(harness.round(), Round(1), "b was omitted once");
+    harness.list(&[host("a", 2)]);
+    assert_eq!(harness.size(), 2, "b was omitted twice");
+}
+
+#[test]
+fn a_source_that_fails_for_good_does_not_end_a_run_that_has_begun() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    harness.event(Event::SourceFailed {
+        source: 0,
+        fatal: true,
+        why: "the script is gone".into(),
+    });
+    assert_eq!((harness.round(), harness.outcome.clone()), (Round(1), None));
+}
+
+#[test]
+fn agents_that_come_back_after_a_signal_end_their_workers() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.event(Event::StopRequested { signal: 2 });
+    assert!(!harness.exited, "the agents are on their way");
+    harness.comes_back_with_workers("a");
+    let ended = |(host, command): &(HostId, AgentCommand)| {
+        host.as_str() == "a" && *command == AgentCommand::Shutdown
+    };
+    assert!(harness.sent.iter().any(ended), "{:?}", harness.sent);
+    harness.pass(seconds(60));
+    assert!(harness.exited, "b is given up");
 }

@@ -10,7 +10,7 @@ use elasticrun_core::{
     random::Random,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::{AgentReport, CommitId, FromAgent, Round, control::Exit};
+use elasticrun_protocol::{AgentReport, CommitId, Round, control::Exit};
 
 use crate::harness::{Harness, host, range, seconds};
 
@@ -147,14 +147,10 @@ impl Play {
             return self.harness.comes_back_with_workers(name);
         }
         let process = self.harness.forgets(name, slot);
-        let report = FromAgent {
-            epoch: self.harness.former_epoch(),
-            number: 1,
-            report: AgentReport::Exited {
-                process,
-                exit: Exit::Signal(9),
-                tail: Vec::new(),
-            },
+        let report = AgentReport::Exited {
+            process,
+            exit: Exit::Signal(9),
+            tail: Vec::new(),
         };
         let reports = if says { vec![report] } else { Vec::new() };
         self.harness.comes_back_and_says(name, reports);

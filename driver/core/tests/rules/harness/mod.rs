@@ -15,7 +15,8 @@ use elasticrun_core::{
 };
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, CommitId, DriverEpoch, HostId, Process, Round,
+    AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
+    Process, Round,
     control::{Adoption, Exit, Keeper, Start, Task, Waiting},
 };
 
@@ -39,6 +40,10 @@ struct Host {
     /// Commits of dead processes.
     kept: BTreeMap<Process, CommitId>,
     plan: Option<(Round, Vec<Process>)>,
+    /// The last process of each slot.
+    starts: BTreeMap<LocalRank, Generation>,
+    /// The reports of its agent, which no driver acknowledges.
+    reports: Vec<FromAgent>,
 }
 
 /// The job, its hosts, and a record of its commands.
@@ -180,14 +185,36 @@ impl Harness {
     pub(crate) fn report(&mut self, host: &str, report: AgentReport) {
         let host = HostId::new(host);
         let instance = self.hosts[&host].instance.unwrap_or(0);
-        self.reports += 1;
+        let FromAgent {
+            epoch,
+            number,
+            report,
+        } = self.keeps_report(&host, self.epoch, report);
         self.event(Event::Reported {
             host,
             instance,
-            epoch: self.epoch,
-            number: self.reports,
+            epoch,
+            number,
             report,
         });
+    }
+
+    /// The agent of a host numbers a report, and keeps it.
+    fn keeps_report(
+        &mut self,
+        host: &HostId,
+        epoch: DriverEpoch,
+        report: AgentReport,
+    ) -> FromAgent {
+        self.reports += 1;
+        let report = FromAgent {
+            epoch,
+            number: self.reports,
+            report,
+        };
+        let host = self.hosts.get_mut(host).expect("it has an agent");
+        host.reports.push(report.clone());
+        report
     }
 
     /// The job as text, without the numbers of the reports that are applied.
@@ -534,7 +561,7 @@ impl Harness {
             keeps: false,
             probes: !self.older.contains(name),
             task: None,
-            agent: None,
+            agent: Some(1),
             returns: self.returns,
             adoption: None,
         }

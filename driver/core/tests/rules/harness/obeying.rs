@@ -86,6 +86,7 @@ impl Harness {
                 let others = host.workers.keys().filter(|other| other.local_rank == slot);
                 assert_eq!(others.count(), 0, "R4: one process a slot");
                 host.workers.insert(spawn.process, Worker::default());
+                host.starts.insert(slot, spawn.process.generation);
                 if !self.slow && !self.passive.contains(id) {
                     self.joins(&name, slot.0);
                 }

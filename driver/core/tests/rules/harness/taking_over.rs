@@ -8,7 +8,7 @@ use elasticrun_core::{
     rounds::Phase,
 };
 use elasticrun_protocol::{
-    CommitId, DriverEpoch, FromAgent, HostId, Process, Round,
+    AgentReport, CommitId, DriverEpoch, HostId, Process, Round,
     control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Kept},
 };
 
@@ -61,12 +61,12 @@ impl Harness {
         self.comes_back_and_says(name, Vec::new());
     }
 
-    /// The agent of a host comes back with what it has kept, and with reports that no driver has acknowledged.
-    pub(crate) fn comes_back_and_says(&mut self, name: &str, reports: Vec<FromAgent>) {
-        let adoption = Adoption {
-            reports,
-            ..self.adoption(name)
-        };
+    /// The agent of a host comes back with what it has kept, and with reports that no driver has received.
+    pub(crate) fn comes_back_and_says(&mut self, name: &str, reports: Vec<AgentReport>) {
+        for report in reports {
+            self.keeps_report(&HostId::new(name), self.former_epoch(), report);
+        }
+        let adoption = self.adoption(name);
         let agent = AgentConnected {
             adoption: Some(Box::new(adoption)),
             ..self.agent(name)
@@ -226,7 +226,12 @@ impl Harness {
                     stopping: false,
                 })
                 .collect(),
-            starts: host.workers.keys().copied().collect(),
+            starts: (host.starts.iter())
+                .map(|(slot, generation)| Process {
+                    local_rank: *slot,
+                    generation: *generation,
+                })
+                .collect(),
             seen: self.round(),
             released: self.round(),
             round: started.map(|(_, start)| AdoptedRound {
@@ -237,6 +242,7 @@ impl Harness {
                 members: start.members.clone(),
             }),
             kept: kept(host),
+            reports: host.reports.clone(),
             ..Adoption::default()
         }
     }

@@ -2,15 +2,21 @@
 //!
 //! A driver that is killed after some agents were told to end leaves a run that cannot continue. So the commands of the end
 //! wait for the journal, and so do all commands after them. A disk that does not answer delays the end by [`TIMEOUT`] at most.
+//!
+//! Reports of agents are acknowledged when the records with their effects are durable ([`durable`]).
+
+mod durable;
 
 use std::time::Duration;
 
 use elasticrun_core::{Command, journal::Change, results::Outcome};
+use elasticrun_protocol::HostId;
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
 
+use self::durable::DurableReports;
 use crate::journal::{self, Final, Journal, Persisted};
 
 /// How long the end of a job waits for its journal.
@@ -21,6 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Recording {
     journal: Option<Journal>,
     held: Option<Held>,
+    reports: DurableReports,
 }
 
 #[derive(Debug)]
@@ -39,6 +46,7 @@ impl Recording {
         Self {
             journal,
             held: None,
+            reports: DurableReports::default(),
         }
     }
 
@@ -48,9 +56,18 @@ impl Recording {
     }
 
     /// Writes changed records behind.
-    pub(crate) fn write(&self, changes: Vec<Change>) {
+    pub(crate) fn write(&mut self, changes: Vec<Change>) {
         if let Some(journal) = self.journal.as_ref().filter(|_| !changes.is_empty()) {
+            self.reports.written(journal.next_write(), &changes);
             journal.write(changes.into_iter().map(journal::entry));
+        }
+    }
+
+    /// The number of the newest report of a host that may be acknowledged, of those up to `applied`.
+    pub(crate) fn acknowledged(&mut self, host: &HostId, applied: u64) -> u64 {
+        match &self.journal {
+            Some(journal) => self.reports.newest(host, journal.durable()).min(applied),
+            None => applied,
         }
     }
 
