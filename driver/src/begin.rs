@@ -178,6 +178,7 @@ impl Begin {
                 match (created, settings.journal) {
                     (Ok(journal), _) => Ok(journal.unzip()),
                     (Err(error), config::Journal::File(_)) => Err(error.context("--journal")),
+                    (Err(error), _) if settings.supervise => Err(error.context("--supervise")),
                     (Err(error), _) => {
                         let (notify, notices) = mpsc::channel(1);
                         // The channel has room for it.
@@ -278,7 +279,7 @@ mod tests {
     async fn found(request: &ResumeRequest) -> Begin {
         loop {
             match find(request) {
-                Ok(Found::Unfinished(run)) => return run.begin().expect("sound"),
+                Ok(Found::Unfinished(run)) => return run.begin(false).expect("sound"),
                 Ok(Found::Ended(outcome)) => panic!("{outcome:?}"),
                 Err(error) if error.to_string().contains("has a driver") => {
                     tokio::task::yield_now().await;

@@ -27,6 +27,9 @@ pub const STATE_LOST: u8 = 6;
 /// `elasticrun resume` cannot continue the run: its journal cannot be read, another driver has it, or its address is taken.
 pub const JOURNAL: u8 = 7;
 
+/// Of a driver below a supervisor, which does not show it: the run cannot be resumed now, for a reason that may be over soon.
+pub const NOT_RESUMED: u8 = 75;
+
 /// Of `task-service`: its driver was lost, or the process that it depends on has ended.
 pub const TASK_ABANDONED: u8 = 8;
 

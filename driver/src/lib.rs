@@ -34,7 +34,7 @@ mod seed;
 #[cfg(test)]
 #[path = "../../tests/fuzz/seeds.rs"]
 mod seeds;
-mod signals;
+pub mod signals;
 pub mod spark_exec;
 pub mod start;
 pub mod store;

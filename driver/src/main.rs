@@ -12,7 +12,10 @@ use elasticrun::{
     admin_socket,
     begin::{self, Begin},
     cli::{self, Invocation, RunRequest},
-    config, exit, host_agent, plugins, python_exec, resume, spark_exec, start, supervise,
+    config, exit, host_agent, plugins, python_exec, resume,
+    signals::Signals,
+    spark_exec, start,
+    supervise::{self, Starting},
     task_service,
 };
 
@@ -33,7 +36,7 @@ fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}")),
             }
         }
-        Ok(Invocation::Resume(request)) => ExitCode::from(resume(&request)),
+        Ok(Invocation::Resume(request)) => ExitCode::from(resume(&request, None)),
         Err(error) => fail(&format!("{error} [{}]", error.code())),
     }
 }
@@ -59,7 +62,7 @@ fn run(request: RunRequest) -> ExitCode {
         run_id,
     };
     match request.settings.supervise {
-        false => exit_code(drive(begin(None, request.settings))),
+        false => exit_code(drive(begin(None, request.settings), None)),
         true => exit_code(supervised(request.settings, begin)),
     }
 }
@@ -78,32 +81,49 @@ fn supervised(
         run: run.clone(),
         journal,
     };
-    let first = || code(drive(begin(Some(run), settings)));
-    Ok(supervise::supervise(first, || resume(&request))?)
+    let first = |starting| code(drive(begin(Some(run), settings), Some(starting)));
+    Ok(supervise::supervise(first, |starting| {
+        resume(&request, Some(starting))
+    })?)
 }
 
-/// Runs a driver to its end.
-fn drive(begin: Begin) -> anyhow::Result<u8> {
+/// Runs a driver to its end. `starting` is of a driver below a supervisor.
+fn drive(begin: Begin, starting: Option<Starting>) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime?;
-    let result = runtime.block_on(start::run(begin));
+    let result = runtime.block_on(async {
+        // First of all: a signal during the start must end the job in order.
+        let signals = Signals::listen()?;
+        drop(starting);
+        start::run(begin, signals).await
+    });
     // Does not wait for threads that block on a plugin or a terminal.
     runtime.shutdown_background();
     result
 }
 
-fn resume(request: &resume::ResumeRequest) -> u8 {
+/// Continues a run. `starting` is of a driver below a supervisor, which tries again after [`exit::NOT_RESUMED`].
+fn resume(request: &resume::ResumeRequest, starting: Option<Starting>) -> u8 {
+    let not_now = match &starting {
+        Some(_) => exit::NOT_RESUMED,
+        None => exit::JOURNAL,
+    };
+    let failed = |error: &resume::Error| match error.may_be_over_soon() {
+        true => fail_with(not_now, &error.to_string()),
+        false => fail_with(exit::JOURNAL, &error.to_string()),
+    };
     match resume::find(request) {
         Ok(resume::Found::Unfinished(run)) => {
-            let begin = match run.begin() {
+            let begin = match run.begin(starting.is_some()) {
                 Ok(begin) => begin,
-                Err(error) => return fail_with(exit::JOURNAL, &error.to_string()),
+                Err(error) => return failed(&error),
             };
-            match drive(begin) {
+            match drive(begin, starting) {
                 Ok(code) => code,
-                Err(error) => fail_with(exit::JOURNAL, &format!("run {}: {error:#}", request.run)),
+                // Its port, its directory or its disk.
+                Err(error) => fail_with(not_now, &format!("run {}: {error:#}", request.run)),
             }
         }
         Ok(resume::Found::Ended(outcome)) => {
@@ -112,7 +132,7 @@ fn resume(request: &resume::ResumeRequest) -> u8 {
             }
             outcome.code
         }
-        Err(error) => fail_with(exit::JOURNAL, &error.to_string()),
+        Err(error) => failed(&error),
     }
 }
 

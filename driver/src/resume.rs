@@ -74,6 +74,12 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// The results of the run go to the program that called `elasticrun.run`, which has ended.
+    #[error("run {run} ended with the program that called elasticrun.run, which gets its results")]
+    Called {
+        /// The run.
+        run: String,
+    },
     /// The working directory of the run is not usable.
     #[error("the working directory {directory} of run {run} cannot be used: {why}")]
     Directory {
@@ -84,6 +90,28 @@ pub enum Error {
         /// The message of the system.
         why: io::Error,
     },
+}
+
+impl Error {
+    /// Whether the same attempt may succeed a moment later: another process has the journal open, or the system refuses an
+    /// operation for now.
+    #[must_use]
+    pub fn may_be_over_soon(&self) -> bool {
+        match self {
+            Self::Journal(error) => matches!(
+                error,
+                journal::Error::Locked { .. }
+                    | journal::Error::InUse { .. }
+                    | journal::Error::Io { .. }
+            ),
+            Self::Directory { .. } => true,
+            Self::NoPlace { .. }
+            | Self::Missing { .. }
+            | Self::Settings { .. }
+            | Self::Embedded { .. }
+            | Self::Called { .. } => false,
+        }
+    }
 }
 
 /// Reads the journal of a run.
@@ -99,16 +127,21 @@ pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
     let stored = Journal::read(&path, &run)?;
     Ok(match Final::read(&stored.entries) {
         Some(outcome) => Found::Ended(outcome),
+        None if Final::is_in(&stored.entries) => {
+            let what = "outcome";
+            return Err(Error::Missing { run, what });
+        }
         None => Found::Unfinished(Box::new(Unfinished { run, stored })),
     })
 }
 
 impl Unfinished {
-    /// What a driver of the same run begins with. The working directory of this process becomes that of the run.
+    /// What a driver of the same run begins with. The working directory of this process becomes that of the run. `supervised`:
+    /// it has the open files of the first driver, from their supervisor.
     ///
     /// # Errors
     /// No driver can continue the run. The journal stays as it is.
-    pub fn begin(self) -> Result<Begin, Error> {
+    pub fn begin(self, supervised: bool) -> Result<Begin, Error> {
         let Self { run, stored } = self;
         let missing = |what| Error::Missing {
             run: run.clone(),
@@ -133,6 +166,9 @@ impl Unfinished {
             })?;
         if settings.launch.embedder_fd.is_some() {
             return Err(Error::Embedded { run });
+        }
+        if settings.launch.call.is_some() && !supervised {
+            return Err(Error::Called { run });
         }
         let (journal, saved, notices) = stored.start()?;
         Ok(Begin::Resume(Box::new(Resume {

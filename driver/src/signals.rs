@@ -101,7 +101,7 @@ fn unless_ignored(kind: SignalKind) -> io::Result<Option<Signal>> {
 }
 
 /// Whether this process ignores a signal.
-fn is_ignored(number: i32) -> io::Result<bool> {
+pub(crate) fn is_ignored(number: i32) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: without a new action the call only fills the old one, for which there is room.
     if unsafe { libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) } != 0 {

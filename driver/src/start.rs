@@ -48,14 +48,12 @@ const ADMIN_REQUESTS: usize = 16;
 /// How long standard error may take at the end for the last lines of the driver.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Runs a job to its end and returns the exit code.
+/// Runs a job to its end and returns the exit code. `signals` end it in order, also during its start.
 ///
 /// # Errors
 /// The driver cannot start: a port, a directory or a file is not usable.
-pub async fn run(begin: Begin) -> anyhow::Result<u8> {
+pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let settings = begin.settings().clone();
-    // First of all: a signal during the start must end the job in order.
-    let mut signals = Signals::listen()?;
     elasticrun_agent::raise_open_files();
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
         .context("cannot start a thread")?;
@@ -68,8 +66,11 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     // Durable before the port opens, so that no agent knows a driver that the journal does not know.
     let (journal, journal_notices) = tokio::select! {
         opened = begin.journal(&identity, address) => opened?,
-        // Nothing was started. A disk that does not answer must not hold up the user.
-        signal = signals.stop() => return Ok(stopped_at_start(&terminal, signal)),
+        // Nothing was started. A disk that does not answer must not hold up the user. A resumed run has agents that are to
+        // be told, so it takes the signal once they can be.
+        signal = signals.stop(), if saved.is_none() => {
+            return Ok(stopped_at_start(&terminal, signal));
+        }
     };
     let listener = port.open()?;
     let setup = setup(&settings, &identity);
@@ -87,9 +88,12 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
         token.announce(join, address, &terminal);
     }
 
-    // The caller has read the key of the first driver.
-    if let Some(fd) = settings.launch.call.filter(|_| saved.is_none()) {
-        call_key::write_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
+    if let Some(fd) = settings.launch.call {
+        match call_key::write_key(fd, &secret, &run_id) {
+            // The caller has read the key of an earlier driver, or has not, since that was killed before it wrote it.
+            Err(error) if saved.is_some() => tracing::debug!(%error, "the caller has the key"),
+            written => written.with_context(|| format!("--call-fd {fd}"))?,
+        }
     }
     // An embedder chooses the environment of its driver, and thereby that of the workers.
     if !is_local(&settings) && settings.launch.embedder_fd.is_none() && withheld > 0 {
@@ -140,8 +144,12 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
     };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     // The last step of the start that can fail is behind: the journal stays.
-    if journal.is_some() {
-        terminal.line(&resume_line(&run_id, &settings.journal));
+    if journal.is_some() && saved.is_none() && !settings.supervise {
+        terminal.line(&resume_line(
+            &run_id,
+            &settings.journal,
+            settings.timeouts.orphan,
+        ));
     }
     let (settings_of_job, seed) = (job_settings(&settings), seed()?);
     let job = match saved {
@@ -201,13 +209,13 @@ pub async fn run(begin: Begin) -> anyhow::Result<u8> {
 }
 
 /// The line that names a run with a journal, so that its user can find it again.
-fn resume_line(run_id: &str, journal: &config::Journal) -> String {
+fn resume_line(run_id: &str, journal: &config::Journal, orphan: Duration) -> String {
     let place = match journal {
         config::Journal::File(path) => format!(" --journal {}", path.display()),
         config::Journal::InStateDirectory | config::Journal::None => String::new(),
     };
     format!(
-        "run {run_id}: if this driver dies, elasticrun resume {run_id}{place} continues the run; later it shows the outcome"
+        "run {run_id}: if this driver dies, elasticrun resume {run_id}{place} continues the run within {orphan:?} (--orphan-timeout); later it shows the outcome"
     )
 }
 

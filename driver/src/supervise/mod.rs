@@ -5,10 +5,13 @@
 //!     |                                                  |
 //!     '------------ back-off ------- fork --> driver that resumes the run --> outcome
 //! ```
-//! - A driver that ends with an outcome ends the supervisor, with its exit code. So does an error of its start.
+//! - A driver that ends with an outcome ends the supervisor, with its exit code. So does an error of the first start.
+//! - A later driver that cannot take the run over for a reason that may be over soon, such as a full disk or a taken port, is
+//!   started again like one that died.
 //! - The driver has its own process group, so that a signal of the terminal reaches it once: from the supervisor, which passes
 //!   on all signals of the user.
-//! - A driver that dies after such a signal is not resumed.
+//! - A driver that dies after such a signal is not resumed. A signal between two drivers is passed on to the next one, which
+//!   ends the run in order. A signal that the supervisor ignores, as SIGHUP under `nohup`, is none.
 //!
 //! Not promised: that the driver ends with a supervisor that is killed. It goes on without one.
 
@@ -16,23 +19,29 @@ mod restarts;
 
 use std::{
     io::{self, Write},
+    os::fd::{AsFd as _, OwnedFd},
     process,
     time::{Duration, Instant},
 };
 
 use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask, raise},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    unistd::{ForkResult, Pid, fork, setpgid},
+    unistd::{ForkResult, Pid, fork, pipe2, setpgid},
 };
 
-use self::restarts::Restarts;
-use crate::exit;
+use self::restarts::{LIMIT, Restarts};
+use crate::{exit, signals};
 
 /// The exit code of a Rust program after a panic.
-const PANICKED: i32 = 101;
+const PANICKED: u8 = 101;
+
+/// How long a signal waits for the handlers of a driver that starts, in milliseconds.
+const START_LIMIT: u16 = 10_000;
 
 /// Signals that end a driver in order, or that it only reports.
 const PASSED_ON: [Signal; 6] = [
@@ -46,49 +55,93 @@ const PASSED_ON: [Signal; 6] = [
 
 /// Runs drivers of one run until one of them ends with an outcome. Returns its exit code.
 ///
-/// Call it in a process with one thread. `first` and `later` run in processes of their own, and give the exit code.
+/// Call it in a process with one thread. `first` and `later` run in processes of their own, and give the exit code. Each drops
+/// its [`Starting`] once its signal handlers exist.
 ///
 /// # Errors
-/// The system starts no process.
-pub fn supervise(first: impl FnOnce() -> u8, later: impl Fn() -> u8) -> io::Result<u8> {
+/// The system starts no first process.
+pub fn supervise(
+    first: impl FnOnce(Starting) -> u8,
+    later: impl Fn(Starting) -> u8,
+) -> io::Result<u8> {
     let supervisor = Supervisor::new()?;
     let mut restarts = Restarts::default();
-    let (mut driver, mut began) = (supervisor.start(first)?, Instant::now());
+    let mut started = Ok(supervisor.start(first)?);
+    // The signal that asked for the end while no driver ran.
+    let mut requested = None;
     loop {
-        let died = match supervisor.watch(driver)? {
+        let began = Instant::now();
+        let ended = match &started {
+            Ok(driver) => supervisor.watch(driver, requested)?,
+            Err(error) => {
+                say(&format!("no process can be started: {error}"));
+                Ended::NotResumed
+            }
+        };
+        let (how, code) = match ended {
             Ended::WithCode(code) => return Ok(code),
-            Ended::Died {
-                signal,
-                stopped: true,
-            } => return Ok(exit::stopped_by(signal)),
-            Ended::Died { signal, .. } => signal,
+            Ended::Died { signal, stopped } if stopped => {
+                say(&format!(
+                    "the driver was killed by {signal} while it ended the run, which is not resumed"
+                ));
+                return Ok(exit::stopped_by(signal as i32));
+            }
+            Ended::Died { signal, .. } => (
+                format!("the driver was killed by {signal}"),
+                exit::stopped_by(signal as i32),
+            ),
+            Ended::Panicked => ("the driver has panicked".to_owned(), PANICKED),
+            // The process that tried it has said why.
+            Ended::NotResumed if requested.is_some() => return Ok(exit::JOURNAL),
+            Ended::NotResumed => ("the run is not resumed yet".to_owned(), exit::JOURNAL),
         };
-        let how = match Signal::try_from(died) {
-            Ok(signal) => format!("was killed by {signal}"),
-            Err(_) => "has panicked".to_owned(),
-        };
-        let Some(pause) = restarts.next(Instant::now(), began.elapsed()) else {
+        let Some(pause) = restarts.next(began.elapsed()) else {
             say(&format!(
-                "the driver {how}; it has died too often within a minute and is not resumed"
+                "{how}; this is attempt {LIMIT} in a row, and the last one"
             ));
-            return Ok(exit::stopped_by(died));
+            return Ok(code);
         };
-        say(&format!("the driver {how}; resuming the run"));
-        // A signal of the user ends the pause, and then the resumed driver.
-        let signal = supervisor.wait_for_signal(pause);
-        (driver, began) = (supervisor.start(&later)?, Instant::now());
-        if let Some(signal) = signal {
-            let _ = kill(driver, signal);
-        }
+        say(&format!("{how}; resuming the run"));
+        requested = requested.or(supervisor.wait_for_signal(pause));
+        started = supervisor.start(&later);
     }
+}
+
+/// The start of a driver, until its signal handlers exist. The supervisor holds signals back meanwhile.
+///
+/// It holds the writing end of a pipe, whose end the supervisor waits for.
+#[derive(Debug)]
+pub struct Starting {
+    _handlers_exist: OwnedFd,
 }
 
 /// How a driver ended.
 enum Ended {
     /// By itself.
     WithCode(u8),
-    /// By a signal, or 0 for a panic. `stopped`: the user had asked it to end.
-    Died { signal: i32, stopped: bool },
+    /// By a signal. `stopped`: the user had asked it to end.
+    Died { signal: Signal, stopped: bool },
+    /// By a panic.
+    Panicked,
+    /// It could not take the run over, for a reason that may be over soon.
+    NotResumed,
+}
+
+/// The process of a driver.
+#[derive(Debug)]
+struct Driver {
+    pid: Pid,
+    /// Ends when the driver's signal handlers exist, or the driver has ended.
+    starting: OwnedFd,
+}
+
+impl Driver {
+    /// Sends a signal once the driver handles it. Before that, the signal would kill it, and its agents would learn nothing.
+    fn signal(&self, signal: Signal) {
+        let mut end = [PollFd::new(self.starting.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut end, PollTimeout::from(START_LIMIT));
+        let _ = kill(self.pid, signal);
+    }
 }
 
 /// The signals of the supervisor. They are blocked and waited for.
@@ -103,7 +156,10 @@ impl Supervisor {
         let mut signals = SigSet::empty();
         let more = [Signal::SIGCHLD, Signal::SIGTSTP, Signal::SIGCONT];
         for signal in PASSED_ON.into_iter().chain(more) {
-            signals.add(signal);
+            // A blocked signal is delivered although it is ignored. The driver ignores it as well.
+            if !signals::is_ignored(signal as i32)? || signal == Signal::SIGTERM {
+                signals.add(signal);
+            }
         }
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before))?;
@@ -111,46 +167,54 @@ impl Supervisor {
     }
 
     /// Runs `work` in a process of its own.
-    fn start(&self, work: impl FnOnce() -> u8) -> io::Result<Pid> {
+    fn start(&self, work: impl FnOnce(Starting) -> u8) -> io::Result<Driver> {
+        let (starting, handlers_exist) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: this process has one thread, so the child may do whatever its parent may.
         match unsafe { fork() }? {
-            ForkResult::Parent { child } => {
+            ForkResult::Parent { child: pid } => {
                 // Either of both is first.
-                let _ = setpgid(child, child);
-                Ok(child)
+                let _ = setpgid(pid, pid);
+                Ok(Driver { pid, starting })
             }
             ForkResult::Child => {
+                drop(starting);
                 let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
                 let _ = self.before.thread_set_mask();
-                process::exit(work().into())
+                let starting = Starting {
+                    _handlers_exist: handlers_exist,
+                };
+                process::exit(work(starting).into())
             }
         }
     }
 
-    /// Passes signals on to a driver until it ends.
-    fn watch(&self, driver: Pid) -> io::Result<Ended> {
-        let mut stopped = false;
+    /// Passes signals on to a driver until it ends. `requested`: the signal that has asked for its end before it was started.
+    fn watch(&self, driver: &Driver, requested: Option<Signal>) -> io::Result<Ended> {
+        let mut stopped = requested.is_some();
+        if let Some(signal) = requested {
+            driver.signal(signal);
+        }
         loop {
-            match waitpid(driver, Some(WaitPidFlag::WNOHANG))? {
-                WaitStatus::Exited(_, PANICKED) => return Ok(Ended::Died { signal: 0, stopped }),
+            match waitpid(driver.pid, Some(WaitPidFlag::WNOHANG))? {
                 WaitStatus::Exited(_, code) => {
-                    return Ok(Ended::WithCode(u8::try_from(code).unwrap_or(u8::MAX)));
+                    return Ok(match u8::try_from(code).unwrap_or(u8::MAX) {
+                        PANICKED => Ended::Panicked,
+                        exit::NOT_RESUMED => Ended::NotResumed,
+                        code => Ended::WithCode(code),
+                    });
                 }
-                WaitStatus::Signaled(_, signal, _) => {
-                    let signal = signal as i32;
-                    return Ok(Ended::Died { signal, stopped });
-                }
+                WaitStatus::Signaled(_, signal, _) => return Ok(Ended::Died { signal, stopped }),
                 _ => {}
             }
             match self.signals.wait()? {
                 Signal::SIGCHLD => {}
                 Signal::SIGTSTP => {
-                    let _ = kill(driver, Signal::SIGTSTP);
+                    let _ = kill(driver.pid, Signal::SIGTSTP);
                     raise(Signal::SIGSTOP)?;
                 }
                 signal => {
                     stopped |= is_stop(signal);
-                    let _ = kill(driver, signal);
+                    driver.signal(signal);
                 }
             }
         }

@@ -1,57 +1,35 @@
 //! How often and how soon a driver that has died is resumed.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 /// The pause after the first death.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause. Agents must find a driver within the shortest `--orphan-timeout` that is in use, which is 5 s.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// A driver that has lived for so long begins with the first pause again.
-const HEALTHY: Duration = Duration::from_secs(5);
+/// A driver that has lived for so long has taken the run over, and its death is the first one again.
+const HEALTHY: Duration = Duration::from_secs(3);
 
-/// Restarts within [`WINDOW`]. A driver that is killed every 5 s is resumed for ever.
-const LIMIT: usize = 20;
+/// Deaths in a row, each within [`HEALTHY`], after which the run is not resumed. Their pauses add up to half a minute.
+pub(super) const LIMIT: u32 = 18;
 
-/// The time in which restarts are counted.
-const WINDOW: Duration = Duration::from_secs(60);
-
-/// The restarts of a driver.
-#[derive(Debug)]
+/// The deaths of drivers that have not lived for long.
+#[derive(Debug, Default)]
 pub(super) struct Restarts {
-    recent: VecDeque<Instant>,
-    pause: Duration,
-}
-
-impl Default for Restarts {
-    fn default() -> Self {
-        Self {
-            recent: VecDeque::new(),
-            pause: FIRST_PAUSE,
-        }
-    }
+    in_a_row: u32,
 }
 
 impl Restarts {
-    /// The pause before the next restart of a driver that has lived for `lived`. `None` if it has died too often.
-    pub(super) fn next(&mut self, now: Instant, lived: Duration) -> Option<Duration> {
-        while (self.recent.front()).is_some_and(|at| now.duration_since(*at) >= WINDOW) {
-            self.recent.pop_front();
-        }
-        if self.recent.len() >= LIMIT {
-            return None;
-        }
-        self.recent.push_back(now);
+    /// The pause before the next driver, after one that has lived for `lived`. `None` if too many in a row have died at once.
+    pub(super) fn next(&mut self, lived: Duration) -> Option<Duration> {
         if lived >= HEALTHY {
-            self.pause = FIRST_PAUSE;
+            self.in_a_row = 0;
         }
-        let pause = self.pause;
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
-        Some(pause)
+        let deaths = self.in_a_row;
+        self.in_a_row += 1;
+        // The exponent is bounded, so that the product is.
+        (deaths < LIMIT).then(|| (FIRST_PAUSE * 2_u32.pow(deaths.min(8))).min(MAX_PAUSE))
     }
 }
 
@@ -61,9 +39,9 @@ mod tests {
 
     #[test]
     fn a_driver_that_dies_at_once_waits_longer_each_time() {
-        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        let mut restarts = Restarts::default();
         let pauses: Vec<_> = (0..8)
-            .map(|_| restarts.next(now, Duration::ZERO).expect("below the limit"))
+            .map(|_| restarts.next(Duration::ZERO).expect("below the limit"))
             .collect();
         assert_eq!(pauses[..3], [100, 200, 400].map(Duration::from_millis));
         assert_eq!(pauses[7], MAX_PAUSE);
@@ -71,21 +49,22 @@ mod tests {
 
     #[test]
     fn a_driver_that_has_lived_is_resumed_soon() {
-        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        let mut restarts = Restarts::default();
         for count in 0..100 {
-            let now = now + Duration::from_secs(5) * count;
-            let pause = restarts.next(now, Duration::from_secs(5));
-            assert_eq!(pause, Some(FIRST_PAUSE), "{count}");
+            assert_eq!(restarts.next(HEALTHY), Some(FIRST_PAUSE), "{count}");
         }
     }
 
     #[test]
-    fn restarts_within_a_minute_are_limited() {
-        let (now, mut restarts) = (Instant::now(), Restarts::default());
-        for _ in 0..LIMIT {
-            assert!(restarts.next(now, Duration::ZERO).is_some());
+    fn drivers_that_die_at_once_are_not_resumed_for_ever() {
+        for lived in [Duration::ZERO, HEALTHY / 2] {
+            let mut restarts = Restarts::default();
+            let pauses: Vec<_> = std::iter::from_fn(|| restarts.next(lived)).collect();
+            assert_eq!(pauses.len(), LIMIT as usize);
+            let all: Duration = pauses.iter().sum();
+            assert!(all < Duration::from_secs(31), "{all:?}");
+            assert_eq!(restarts.next(lived), None);
+            assert_eq!(restarts.next(HEALTHY), Some(FIRST_PAUSE));
         }
-        assert_eq!(restarts.next(now, Duration::ZERO), None);
-        assert!(restarts.next(now + WINDOW, Duration::ZERO).is_some());
     }
 }

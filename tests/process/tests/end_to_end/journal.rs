@@ -68,7 +68,7 @@ fn a_run_that_has_ended_shows_its_outcome_and_repeats_its_exit_code() {
     ended.expect(0, &["succeeded"]);
     let state = ended.path(STATE);
     let (_, id) = only_run(&state);
-    let named = format!("if this driver dies, elasticrun resume {id} continues the run");
+    let named = format!("if this driver dies, elasticrun resume {id} continues the run within 5s");
     assert!(ended.stderr.contains(&named), "{}", ended.stderr);
     let (code, said) = resume(&state, &[&id]);
     assert_eq!(code, 0, "{said}");

@@ -25,6 +25,7 @@ mod stalls;
 mod store;
 mod strangers;
 mod streams;
+mod supervise;
 mod support;
 mod take_over;
 mod timeouts;
