@@ -8,7 +8,7 @@ use elasticrun_core::{
     lease::{self, Lease},
     results::Outcome,
 };
-use elasticrun_protocol::control::Setup;
+use elasticrun_protocol::control::{Durable, ResumeFrom, Setup};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
@@ -235,7 +235,7 @@ pub(crate) fn code(outcome: &Outcome) -> u8 {
         Outcome::TimedOut { .. } => exit::TOO_FEW_WORKERS,
         Outcome::ResetLimit { .. } => exit::RESET_LIMIT,
         Outcome::DiscoveryFailed { .. } => exit::DISCOVERY_FAILED,
-        Outcome::NoStateLeft => exit::STATE_LOST,
+        Outcome::NoStateLeft | Outcome::NothingToResume { .. } => exit::STATE_LOST,
         Outcome::Stopped { signal } => exit::stopped_by(*signal),
     }
 }
@@ -300,6 +300,15 @@ fn job_settings(settings: &Settings) -> core::Settings {
                 .iter()
                 .any(|source| matches!(source, Source::Registration)),
         launches_at_once: core::Settings::LAUNCHES_AT_ONCE,
+        durable: settings.durable.is_some(),
+        resume_from: settings
+            .durable
+            .as_ref()
+            .and_then(|durable| match &durable.resume_from {
+                config::ResumeFrom::None => None,
+                config::ResumeFrom::Latest => Some(ResumeFrom::Latest),
+                config::ResumeFrom::Run(run_id) => Some(ResumeFrom::Run(run_id.clone())),
+            }),
         restart_mode: match failures.restart_mode {
             config::RestartMode::InProcess => core::RestartMode::InProcess,
             config::RestartMode::Process => core::RestartMode::Process,
@@ -347,6 +356,10 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
         encrypt_data: settings.launch.encrypt_data,
         commit_memory: settings.launch.commit_memory,
         adopted: false,
+        durable: settings.durable.as_ref().map(|durable| Durable {
+            place: durable.place.clone(),
+            interval: durable.interval,
+        }),
     }
 }
 

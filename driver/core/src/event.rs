@@ -130,6 +130,8 @@ pub struct AgentConnected {
     pub keeps: bool,
     /// The agent supports probes.
     pub probes: bool,
+    /// The agent can read the durable store.
+    pub durable: bool,
     /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
     /// The random number of the agent's process, if it has one.
@@ -457,6 +459,42 @@ pub enum Decision {
         base: Option<CommitId>,
         /// The round that started last.
         newer: Round,
+    },
+    /// A commit is complete in the durable store.
+    DurableWritten {
+        /// The host whose agent wrote it.
+        host: HostId,
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the write took.
+        took: Duration,
+    },
+    /// A host loads a commit of the durable store, from which the next round continues.
+    DurableLoading {
+        /// The host whose agent loads it.
+        host: HostId,
+        /// The run that made it.
+        run_id: String,
+        /// Its id in that run.
+        commit: CommitId,
+    },
+    /// A commit of the durable store, or the store, cannot be used.
+    DurableRefused {
+        /// The host whose agent reports it.
+        host: HostId,
+        /// The error, for the operator.
+        why: String,
+    },
+    /// The job is to continue from the latest run, and the store has no commit. It begins anew.
+    DurableNone,
+    /// A host cannot write commits durably. Training continues.
+    DurableFailed {
+        /// The host whose agent reports it.
+        host: HostId,
+        /// The error, for the operator.
+        why: String,
     },
     /// All workers are asked to leave the round at a common boundary.
     Interrupting {

@@ -464,6 +464,14 @@ mutants! {
     /// The changes of reset callbacks are lost.
     CallbacksUncounted: "W5" "R13",
 
+    // The durable store.
+    /// A durable commit is loaded although it is void.
+    VoidStored: "R12",
+    /// A durable commit is loaded although its bytes are not those that were written. The shell makes this mistake.
+    DamagedLoaded: "R8",
+    /// The durable store is not read although all memory is lost.
+    StoreIgnored: "R12",
+
     // The boundary.
     /// A held worker passes the boundary before it knows K.
     HoldPassed: "R6" "R11",

@@ -43,6 +43,11 @@ pub enum Outcome {
     },
     /// Workers have trained, but no reachable process holds a commit.
     NoStateLeft,
+    /// The job is to continue from a former run, and no durable commit can be used.
+    NothingToResume {
+        /// The id of that run; none for the latest run.
+        run: Option<String>,
+    },
     /// The user ended the job.
     Stopped {
         /// The signal that carried the request.

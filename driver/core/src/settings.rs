@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use elasticrun_protocol::control::ResumeFrom;
+
 /// When a slot or host that failed may be used again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cooldown {
@@ -92,6 +94,10 @@ pub struct Settings {
     pub self_registration: bool,
     /// The number of agents that are launched at the same time, by ssh for example.
     pub launches_at_once: usize,
+    /// The job has a durable store of commits.
+    pub durable: bool,
+    /// The former run that the job continues from, by its durable commits.
+    pub resume_from: Option<ResumeFrom>,
     /// The effect of a failure or a change on processes. Without effect in a job that is not elastic.
     pub restart_mode: RestartMode,
 }
@@ -141,6 +147,8 @@ impl Settings {
             slots_per_host: None,
             self_registration: false,
             launches_at_once: Self::LAUNCHES_AT_ONCE,
+            durable: false,
+            resume_from: None,
             restart_mode: RestartMode::Auto,
         }
     }

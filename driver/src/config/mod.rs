@@ -16,6 +16,7 @@ pub mod any_input;
 mod command;
 mod cooldown;
 mod counts;
+mod durable;
 pub mod duration;
 mod error;
 mod file;
@@ -45,6 +46,7 @@ mod words;
 pub use command::check_command;
 pub use cooldown::CooldownRange;
 pub(crate) use counts::idle_slots;
+pub use durable::{DurablePlace, ResumeFrom};
 pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
@@ -58,8 +60,8 @@ pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption, check_interfaces};
 pub use settings::{
-    Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
-    Workers,
+    Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
+    Timeouts, Workers,
 };
 pub use size::Size;
 pub use source::{FlagWords, Sources};

@@ -70,6 +70,12 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
     check_one(&config.notice_file, "notice-file", absolute_utf8)?;
+    if let Some(place) = &config.durable_commits.value {
+        // It need not exist on the machine of the driver.
+        let origin = &config.durable_commits.origin;
+        directory_or_new(place.path())
+            .map_err(|why| refuse(origin, "durable-commits", place.path(), why))?;
+    }
     if let JournalPlace::File(path) = &config.journal.value {
         file_or_new(path).map_err(|why| refuse(&config.journal.origin, "journal", path, why))?;
     }

@@ -6,7 +6,7 @@ use elasticrun_plugin_sdk::hosts::{HostSpec, MAX_SLOTS, parse_host_list};
 
 use super::{
     cooldown::CooldownRange,
-    counts,
+    counts, durable,
     error::Error,
     host_sources,
     journal::JournalPlace,
@@ -64,6 +64,7 @@ impl Settings {
             failures: failures(config, discovers)?,
             journal: journal(config)?,
             supervise: config.supervise.value,
+            durable: durable::durable(config)?,
             launch,
             output: output(config)?,
         })

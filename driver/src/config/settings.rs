@@ -12,6 +12,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{
     cooldown::CooldownRange,
+    durable::ResumeFrom,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost},
     network::SshOption,
     variable::Variable,
@@ -36,6 +37,8 @@ pub struct Settings {
     pub journal: Journal,
     /// Whether a supervisor resumes the run when its driver dies.
     pub supervise: bool,
+    /// Where commits are written durably; none: nowhere.
+    pub durable: Option<Durable>,
     /// How agents come to their hosts.
     pub launch: Launch,
     /// What is written where.
@@ -147,6 +150,17 @@ pub struct Failures {
     pub max_host_failures: Option<NonZeroU32>,
     /// What a worker's failure takes out; none: the host, or the slot while there is one host.
     pub domain: Option<FailureDomain>,
+}
+
+/// Where commits are written durably, and how often.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Durable {
+    /// The absolute path of a directory.
+    pub place: String,
+    /// Between two writes.
+    pub interval: Duration,
+    /// The former run that the job continues from.
+    pub resume_from: ResumeFrom,
 }
 
 /// Where the journal of a job is.

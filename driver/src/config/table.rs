@@ -21,6 +21,7 @@ use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 
 use super::{
     cooldown::CooldownRange,
+    durable::{DurablePlace, ResumeFrom},
     error::Error,
     group::Group,
     hosts::HostList,
@@ -265,6 +266,12 @@ settings! {
         journal "journal" "PATH|auto|none": JournalPlace = JournalPlace::None, plain;
         /// Resume the run when its driver dies; --journal is auto unless given
         supervise "supervise" "": bool = false, plain;
+        /// Shared directory to which commits are written in the background, to survive the loss of all hosts
+        durable_commits "durable-commits" "DIR": Option<DurablePlace> = None, plain;
+        /// Run whose durable commits a new job continues from: RUN_ID, latest, or none
+        resume_from "resume-from" "RUN": ResumeFrom = ResumeFrom::None, plain;
+        /// Time between two writes to --durable-commits
+        durable_interval "durable-interval" "TIME": Timeout = seconds(60), plain;
     }
     "Launch" {
         /// How agents are started: local, ssh, or agent (they register themselves) [default: by host, local or ssh]

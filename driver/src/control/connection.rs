@@ -163,6 +163,7 @@ fn connected(
         self_registered: register.self_registered,
         keeps: register.keeps_run.as_deref() == Some(run_id),
         probes: register.probes,
+        durable: register.durable,
         task: register.task,
         agent: register.agent,
         returns: version >= ADOPTION,

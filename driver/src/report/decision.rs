@@ -148,6 +148,19 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
                 "warning: no host that may keep commits of round {newer} is in reach: the job goes back to {from}, and does the steps after it again"
             )
         }
+        Decision::DurableLoading {
+            host,
+            run_id,
+            commit,
+        } => format!("host {host} loads commit {commit} of run {run_id} from the durable store"),
+        Decision::DurableRefused { host, why } => format!("warning: host {host}: {why}"),
+        Decision::DurableNone => {
+            "the durable store has no commit: the job begins anew (--resume-from latest)".into()
+        }
+        Decision::DurableWritten { .. } => return None,
+        Decision::DurableFailed { host, why } => format!(
+            "warning: host {host} cannot write commits durably: {why}; training goes on"
+        ),
         Decision::Interrupting { round, cause } => {
             format!("round {round} is left at the next common commit: {cause}")
         }
@@ -196,7 +209,10 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
 pub(super) fn is_warning(decision: &Decision) -> bool {
     matches!(
         decision,
-        Decision::AwaitingNewer { .. } | Decision::WentBack { .. }
+        Decision::AwaitingNewer { .. }
+            | Decision::WentBack { .. }
+            | Decision::DurableFailed { .. }
+            | Decision::DurableRefused { .. }
     )
 }
 

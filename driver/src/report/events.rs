@@ -194,6 +194,34 @@ impl Event {
             Decision::WentBack { base, newer } => {
                 Self::warn("older_commit_used", [json!({"base": base, "newer": newer})])
             }
+            Decision::DurableWritten {
+                host,
+                commit,
+                bytes,
+                took,
+            } => Self::info(
+                "durable_commit_written",
+                [
+                    json!({"host": host, "commit": commit, "bytes": bytes, "took_s": took.as_secs_f64()}),
+                ],
+            ),
+            Decision::DurableLoading {
+                host,
+                run_id,
+                commit,
+            } => Self::info(
+                "durable_commit_loading",
+                [json!({"host": host, "from_run": run_id, "commit": commit})],
+            ),
+            Decision::DurableRefused { host, why } => Self::warn(
+                "durable_commit_refused",
+                [json!({"host": host, "reason": why})],
+            ),
+            Decision::DurableNone => Self::info("durable_commit_none", []),
+            Decision::DurableFailed { host, why } => Self::warn(
+                "durable_commit_failed",
+                [json!({"host": host, "reason": why})],
+            ),
             Decision::Interrupting { round, cause } => Self::info(
                 "round_interrupted",
                 [json!({"round": round}), cause_fields(cause)],
@@ -261,6 +289,7 @@ impl Event {
             Outcome::ResetLimit { limit } => ("reset_limit", json!({"limit": limit})),
             Outcome::DiscoveryFailed { why } => ("discovery_failed", json!({"reason": why})),
             Outcome::NoStateLeft => ("state_lost", json!({})),
+            Outcome::NothingToResume { run } => ("nothing_to_resume", json!({"from_run": run})),
             Outcome::Stopped { signal } => ("stopped", json!({"signal": signal})),
         };
         let failure = failure.map(|failure| {
@@ -465,7 +494,21 @@ mod tests {
                 base: base(),
                 newer: round,
             },
-            Decision::WentBack { .. } => Decision::Interrupting { round, cause },
+            Decision::WentBack { .. } => Decision::DurableWritten {
+                host,
+                commit: base().expect("there is one"),
+                bytes: 1 << 20,
+                took: TOOK,
+            },
+            Decision::DurableWritten { .. } => Decision::DurableFailed { host, why },
+            Decision::DurableFailed { .. } => Decision::DurableLoading {
+                host,
+                run_id: "1f2e3d4c".into(),
+                commit: base().expect("there is one"),
+            },
+            Decision::DurableLoading { .. } => Decision::DurableRefused { host, why },
+            Decision::DurableRefused { .. } => Decision::DurableNone,
+            Decision::DurableNone => Decision::Interrupting { round, cause },
             Decision::Interrupting { .. } => Decision::WaitingForSlots {
                 usable: 1,
                 needed: 2,

@@ -165,6 +165,12 @@ pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         Outcome::NoStateLeft => {
             "failed: no worker survived and nobody holds a committed state".into()
         }
+        Outcome::NothingToResume { run: Some(run) } => {
+            format!("failed: no durable commit of run {run} can be used (--resume-from {run})")
+        }
+        Outcome::NothingToResume { run: None } => {
+            "failed: no durable commit can be used (--resume-from latest); --resume-from none begins anew".into()
+        }
         Outcome::Stopped { signal } => format!("stopped by {}", signal_text(*signal)),
     };
     let names_failure = !matches!(

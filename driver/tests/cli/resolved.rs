@@ -46,6 +46,27 @@ fn a_job_has_a_journal_only_on_request() {
 }
 
 #[test]
+fn durable_commits_have_an_absolute_place() {
+    let durable = |words: &[&str]| job(words).settings.durable;
+    assert_eq!(durable(&["-np", "1", "x"]), None);
+    let given = durable(&["-np", "1", "--durable-commits", "d", "x"]).unwrap();
+    let here = std::env::current_dir().unwrap().join("d");
+    assert_eq!(given.place, here.to_str().unwrap());
+    assert_eq!(given.interval.as_secs(), 60);
+    let often = [
+        "-np",
+        "1",
+        "--durable-commits",
+        "/d",
+        "--durable-interval",
+        "5s",
+        "x",
+    ];
+    let often = durable(&often).unwrap();
+    assert_eq!((often.place.as_str(), often.interval.as_secs()), ("/d", 5));
+}
+
+#[test]
 fn a_journal_does_not_change_the_orphan_timeout() {
     let orphan = |words: &[&str]| job(words).settings.timeouts.orphan.as_secs();
     for journal in ["none", "auto", "j"] {

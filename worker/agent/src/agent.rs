@@ -26,6 +26,7 @@ use tracing::Span;
 use crate::{
     clock::Clock,
     deferred_free::DeferredFree,
+    durable::{Durable, Written},
     error::PeerError,
     inbox::InboxMessage,
     interfaces::Interface,
@@ -72,6 +73,8 @@ pub(crate) struct Agent {
     pub(crate) link: Option<DriverLink>,
     pub(crate) memories: Memories,
     pub(crate) deferred_free: DeferredFree,
+    /// None if the job has no durable store.
+    pub(crate) durable: Option<Durable>,
     pub(crate) processes: BTreeMap<Process, WorkerProcess>,
     /// The region of the round that started last.
     pub(crate) region: Option<Region>,
@@ -352,6 +355,41 @@ impl Agent {
                 },
                 out,
             ),
+            InboxMessage::DurableEnded(Ok(Some(Written {
+                commit,
+                bytes,
+                took,
+            }))) => self.step(
+                Event::DurableWritten {
+                    commit,
+                    bytes,
+                    took,
+                },
+                out,
+            ),
+            InboxMessage::DurableFound { number, found } => self.step(
+                Event::DurableFound {
+                    number,
+                    commits: found.commits,
+                    refused: found.refused,
+                },
+                out,
+            ),
+            InboxMessage::DurableLoaded {
+                number,
+                process,
+                result,
+            } => self.step(
+                Event::DurableLoaded {
+                    number,
+                    process,
+                    refused: result.err(),
+                },
+                out,
+            ),
+            InboxMessage::DurableEnded(Ok(None)) => self.step(Event::DurableEmpty, out),
+            InboxMessage::DurableUnusable(why) => self.step(Event::DurableUnusable { why }, out),
+            InboxMessage::DurableEnded(Err(why)) => self.step(Event::DurableFailed { why }, out),
             InboxMessage::OutputEnded { process, tail } => {
                 let Some(worker) = self.processes.remove(&process) else {
                     return;

@@ -179,6 +179,7 @@ impl Reached {
             task: options.task.clone(),
             keeps_run,
             probes: true,
+            durable: true,
             agent: Some(process_number()?),
             adoption,
         };

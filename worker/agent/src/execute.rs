@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use elasticrun_core::agent::{Command, End, Event};
 use elasticrun_protocol::{
-    AgentReport, FromAgent, Process, Round, ToWorker,
+    AgentReport, CommitId, FromAgent, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
-    control::{Exit, Spawn, Start},
+    control::{Exit, Spawn, Start, StoredCommit},
 };
 use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::time::Instant;
@@ -54,8 +54,42 @@ impl Agent {
                     let secret = data_secret(&self.secret);
                     self.prober.probe(number, hosts, within, secret);
                 }
+                Command::WriteDurable { process, size } => {
+                    if let Some(durable) = &self.durable {
+                        durable.writer.write(process, size);
+                    }
+                }
+                Command::FindDurable { number, from } => {
+                    if let Some(durable) = &self.durable {
+                        durable.reader.find(number, from);
+                    }
+                }
+                Command::LoadDurable {
+                    number,
+                    process,
+                    stored,
+                    id,
+                } => self.load_durable(number, process, (stored, id)),
                 Command::Exit { why, stuck } => self.exit(why, &stuck),
             }
+        }
+    }
+
+    /// Loads a commit into the memory of a process that never lived.
+    fn load_durable(&mut self, number: u64, process: Process, commit: (StoredCommit, CommitId)) {
+        let Some(durable) = &self.durable else { return };
+        let created = self.memories.create(process);
+        match (created, self.memories.get(process)) {
+            (Ok(()), Some(memory)) => {
+                let commits = Arc::clone(&memory.commits);
+                durable.reader.load(number, process, commit, commits);
+            }
+            (Ok(()), None) => {}
+            (Err(error), _) => self.pending_events.push_back(Event::DurableLoaded {
+                number,
+                process,
+                refused: Some(error.to_string()),
+            }),
         }
     }
 

@@ -2,7 +2,12 @@
 
 use elasticrun_protocol::{HostId, Process};
 
-use crate::{local::AttachRequest, process::Started, redial::Dialled};
+use crate::{
+    durable::{Found, Written},
+    local::AttachRequest,
+    process::Started,
+    redial::Dialled,
+};
 
 /// A message to the loop.
 #[derive(Debug)]
@@ -24,6 +29,26 @@ pub(crate) enum InboxMessage {
         number: u64,
         /// The hosts that did not answer.
         unreachable: Vec<HostId>,
+    },
+    /// Commits cannot be written to the durable store: an error for the operator.
+    DurableUnusable(String),
+    /// A write to the durable store has ended: a complete commit, none without a state, or an error for the operator.
+    DurableEnded(Result<Option<Written>, String>),
+    /// The durable store is listed.
+    DurableFound {
+        /// The number of the command.
+        number: u64,
+        /// What it holds.
+        found: Found,
+    },
+    /// A load from the durable store has ended: the memory of the process has the commit, or an error for the operator.
+    DurableLoaded {
+        /// The number of the command.
+        number: u64,
+        /// The process, which never lived.
+        process: Process,
+        /// Whether its memory has the commit.
+        result: Result<(), String>,
     },
     /// All output of an ended process has been read.
     OutputEnded {

@@ -32,6 +32,7 @@ mod clock;
 mod connect;
 mod deferred_free;
 mod duplex;
+mod durable;
 mod error;
 mod execute;
 mod inbox;
@@ -63,6 +64,8 @@ mod spans;
 mod store;
 mod wire;
 
+#[cfg(any(test, fuzzing))]
+pub use durable::any_manifest;
 pub use error::Error;
 pub use interfaces::LocalInterfaces;
 pub use launch::Launch;

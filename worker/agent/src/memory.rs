@@ -10,7 +10,7 @@ use std::{
 use elasticrun_core::{Time, agent};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 use elasticrun_shm::{
-    commit::{self, CommitFds, CommitMemory, CommitReader},
+    commit::{self, Commit, CommitFds, CommitMemory, CommitReader, Info, PinnedCommit},
     page::{self, AgentPage, Phase},
     sched,
 };
@@ -56,8 +56,60 @@ impl CommitRegistry {
         self.lock().get(&process).cloned()
     }
 
+    /// The newest complete commit of a process at this instant.
+    pub(crate) fn newest(&self, process: Process) -> Option<CommitId> {
+        let reader = self.get(process)?.reader().ok()?;
+        Some(reader.newest().ok()??.id)
+    }
+
+    /// Opens a commit of a process for a slow copy; none if it is not there (any more).
+    pub(crate) fn copy(&self, process: Process, id: CommitId) -> Option<CommitCopy> {
+        let memory = self.get(process)?;
+        match memory.pin(id) {
+            Ok(commit) => Some(CommitCopy::Pinned(commit)),
+            Err(commit::Error::Unpinnable { .. }) => {
+                let commit = memory.reader().and_then(|reader| reader.read(id));
+                commit.ok().map(CommitCopy::Unpinned)
+            }
+            Err(_) => None,
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Process, Arc<CommitMemory>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A commit that is being copied.
+#[derive(Debug)]
+pub(crate) enum CommitCopy {
+    /// Its worker leaves it alone until it is copied.
+    Pinned(PinnedCommit),
+    /// Its worker cannot do so, or another commit is pinned.
+    Unpinned(Commit),
+}
+
+impl CommitCopy {
+    pub(crate) fn info(&self) -> Info {
+        match self {
+            Self::Pinned(commit) => commit.info(),
+            Self::Unpinned(commit) => commit.info(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pinned(commit) => commit.bytes(),
+            Self::Unpinned(commit) => commit.bytes(),
+        }
+    }
+
+    /// Whether all bytes read until now are of this commit.
+    pub(crate) fn is_intact(&self) -> bool {
+        match self {
+            Self::Pinned(commit) => commit.is_intact(),
+            Self::Unpinned(commit) => commit.is_intact(),
+        }
     }
 }
 
@@ -144,6 +196,11 @@ impl Memories {
     ) -> Option<Result<CommitFds, commit::Error>> {
         let memory = self.by_process.get(&process)?;
         Some(memory.commits.read_only_pair(commit))
+    }
+
+    /// The commit memories, for readers on other threads.
+    pub(crate) fn registry(&self) -> &CommitRegistry {
+        &self.registry
     }
 
     /// Frees the memory of a process.

@@ -15,7 +15,6 @@ use elasticrun_protocol::{
     control::{MemoryAnswer, MemoryRequest},
     frame::{self, FrameBuffer},
 };
-use elasticrun_shm::commit::{self, Commit, PinnedCommit};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -24,7 +23,12 @@ use tokio::{
 use tracing::Instrument as _;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, error::PeerError, memory::CommitRegistry, spans, wire};
+use crate::{
+    Error,
+    error::PeerError,
+    memory::{CommitCopy, CommitRegistry},
+    spans, wire,
+};
 
 /// The largest number of open connections; others wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
@@ -138,37 +142,9 @@ fn answer(
     Ok(stream.write_all(commit.bytes())?)
 }
 
-/// A commit for another host.
-enum Copied {
-    /// Its worker leaves it alone until it is copied.
-    Pinned(PinnedCommit),
-    /// Its worker cannot do so, or another commit is pinned.
-    Unpinned(Commit),
-}
-
-impl Copied {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Pinned(commit) => commit.bytes(),
-            Self::Unpinned(commit) => commit.bytes(),
-        }
-    }
-}
-
-fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(Copied, u64)> {
-    let memory = registry.get(request.process)?;
-    let id = request.key.commit;
-    let commit = match memory.pin(id) {
-        Ok(commit) => Copied::Pinned(commit),
-        Err(commit::Error::Unpinnable { .. }) => {
-            Copied::Unpinned(memory.reader().and_then(|reader| reader.read(id)).ok()?)
-        }
-        Err(_) => return None,
-    };
+/// The commit of a request, for another host, and the digest of its bytes.
+fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(CommitCopy, u64)> {
+    let commit = registry.copy(request.process, request.key.commit)?;
     let digest = xxh3_64(commit.bytes());
-    let (info, is_intact) = match &commit {
-        Copied::Pinned(commit) => (commit.info(), commit.is_intact()),
-        Copied::Unpinned(commit) => (commit.info(), commit.is_intact()),
-    };
-    (is_intact && info.key() == request.key).then_some((commit, digest))
+    (commit.is_intact() && commit.info().key() == request.key).then_some((commit, digest))
 }

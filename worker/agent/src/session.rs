@@ -18,6 +18,7 @@ use crate::{
     AgentOptions, Ended, Error,
     agent::{Agent, LivenessEvents},
     deferred_free::DeferredFree,
+    durable::Durable,
     join::{JoinedRun, coordinator_port, join},
     link::DriverLink,
     local,
@@ -99,6 +100,16 @@ pub(crate) async fn serve(
     // The end of a task tells its cluster that the connection broke.
     machine.set_adoptable(joined.version >= ADOPTION && options.task.is_none());
     machine.keep(kept.processes());
+    let memories = Memories::new(std::mem::take(kept), deferred_free.clone(), clock);
+    let durable = match &setup.durable {
+        Some(durable) => Some(Durable::start(
+            &durable.place,
+            &setup.run_id,
+            memories.registry().clone(),
+            inbox_sender.clone(),
+        )?),
+        None => None,
+    };
     let mut agent = Agent {
         machine,
         host: host.clone(),
@@ -114,8 +125,9 @@ pub(crate) async fn serve(
         span: spans.host(),
         spans,
         link: Some(DriverLink::new(joined.stream, joined.frames)),
-        memories: Memories::new(std::mem::take(kept), deferred_free.clone(), clock),
+        memories,
         deferred_free,
+        durable,
         processes: Default::default(),
         region: None,
         starter: Starter::new(inbox_sender.clone())?,

@@ -78,10 +78,11 @@ fn a_registration_keeps_its_words() {
         agent: None,
         probes: true,
         adoption: None,
+        durable: false,
     };
     let wire = json!({
         "host": "node-1", "software": "0.1.0", "slots": 4, "counted": 4, "itself": true,
-        "memory_port": 1, "free_port": 2, "address": null, "probes": true,
+        "memory_port": 1, "free_port": 2, "address": null, "probes": true, "durable": false,
     });
     written_and_read(register, wire);
 }

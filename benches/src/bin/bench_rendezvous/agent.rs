@@ -74,6 +74,7 @@ impl Agent {
             agent: None,
             adoption: None,
             probes: false,
+            durable: false,
             host: HostId::new(format!("host-{number:05}")),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: workers,

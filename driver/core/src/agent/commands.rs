@@ -91,6 +91,10 @@ impl Machine {
                     });
                 }
             }
+            AgentCommand::FindDurable { number, from } => self.find_stored(number, from, out),
+            AgentCommand::LoadDurable { number, stored, id } => {
+                self.load_stored(number, stored, id, out);
+            }
             AgentCommand::Shutdown => {
                 self.shut_down = true;
                 self.end_all(now, out);
@@ -156,6 +160,7 @@ impl Machine {
         }
         self.note_started(&start);
         self.forget_kept(&start, memory, out);
+        self.follow_rank_0(now, &start);
         out.push(Command::Start(Box::new(start)));
     }
 

@@ -45,7 +45,7 @@ impl Machine {
             kind: NoticeKind::Signal,
             within: Some(within),
         };
-        self.noticed(notice, memory, out);
+        self.noticed(now, notice, memory, out);
     }
 
     pub(super) fn drain_deadline(&self) -> Option<Time> {

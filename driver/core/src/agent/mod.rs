@@ -10,10 +10,12 @@
 
 mod commands;
 mod driver;
+mod durable;
 mod ending;
 mod outbox;
 mod reports;
 mod returning;
+mod stored;
 mod worker;
 
 use std::{
@@ -24,7 +26,9 @@ use std::{
 use elasticrun_protocol::{
     AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation, HostId,
     LocalRank, Notice, Process, Round, ToAgent,
-    control::{AdoptedRound, Exit, ProbeHost, Setup, Spawn, Start, StopReason},
+    control::{
+        AdoptedRound, Exit, ProbeHost, ResumeFrom, Setup, Spawn, Start, StopReason, StoredCommit,
+    },
 };
 
 use crate::{
@@ -33,6 +37,7 @@ use crate::{
     mutant::{Mutant, planted},
     time::earliest,
 };
+use durable::Durable;
 use outbox::Outbox;
 use worker::{Life, Worker};
 
@@ -140,6 +145,45 @@ pub enum Event {
         /// Hosts that did not answer in time as agents of the job.
         unreachable: Vec<HostId>,
     },
+    /// The commit of a [`Command::WriteDurable`] is whole in the durable store.
+    DurableWritten {
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the write took.
+        took: Duration,
+    },
+    /// The commit of a [`Command::WriteDurable`] has no bytes, so it is not written.
+    DurableEmpty,
+    /// The durable store cannot be used on this host. Sent at most once, beside all commands.
+    DurableUnusable {
+        /// The error, for the operator.
+        why: String,
+    },
+    /// A [`Command::WriteDurable`] has failed.
+    DurableFailed {
+        /// The error, for the operator.
+        why: String,
+    },
+    /// The result of [`Command::FindDurable`].
+    DurableFound {
+        /// The number of the command.
+        number: u64,
+        /// The complete commits in the store.
+        commits: Vec<StoredCommit>,
+        /// Why others are not used, for the operator.
+        refused: Vec<String>,
+    },
+    /// The result of [`Command::LoadDurable`]. Without an error, the memory of the process holds the commit.
+    DurableLoaded {
+        /// The number of the command.
+        number: u64,
+        /// The process, which never lived.
+        process: Process,
+        /// The error, for the operator.
+        refused: Option<String>,
+    },
     /// The host will go away, or may go away.
     Noticed(Notice),
     /// The host has asked the agent to end (SIGTERM). The first request is a notice, if the job can continue without
@@ -192,6 +236,32 @@ pub enum Command {
         hosts: Vec<ProbeHost>,
         /// The time limit for each host.
         within: Duration,
+    },
+    /// Writes the newest commit of a process to the durable store. [`Event::DurableWritten`], [`Event::DurableEmpty`] or
+    /// [`Event::DurableFailed`] follows, however late.
+    WriteDurable {
+        /// The process, which may be dead.
+        process: Process,
+        /// The number of members of its round.
+        size: u32,
+    },
+    /// Lists the durable store.
+    FindDurable {
+        /// The number of the command.
+        number: u64,
+        /// A former run to look at, besides this one.
+        from: Option<ResumeFrom>,
+    },
+    /// Loads a commit of the durable store into memory.
+    LoadDurable {
+        /// The number of the command.
+        number: u64,
+        /// A process that never lived, whose memory gets the commit.
+        process: Process,
+        /// The commit in the store.
+        stored: StoredCommit,
+        /// The id that it gets in memory.
+        id: CommitId,
     },
     /// The agent exits: all processes have ended, or the kernel does not release them.
     Exit {
@@ -247,6 +317,11 @@ pub struct Machine {
     released: Round,
     /// Dead processes whose memory holds a commit.
     kept: BTreeSet<Process>,
+    durable: Durable,
+    /// The newest command about the durable store. A command with an older number is a repeat (R3).
+    stored: u64,
+    /// The number of the last load of a durable commit, among the processes that never lived.
+    loads: Generation,
     plan: Option<Plan>,
     /// Rounds up to this one were planned or aborted. A plan of such a round changes nothing (R3).
     seen: Round,
@@ -314,6 +389,9 @@ impl Machine {
             starts: BTreeMap::new(),
             released: Round(0),
             kept: BTreeSet::new(),
+            durable: Durable::default(),
+            stored: 0,
+            loads: Generation(0),
             plan: None,
             seen: Round(0),
             waiting: Vec::new(),
@@ -437,7 +515,25 @@ impl Machine {
                 }));
             }
             Event::Probed { .. } => {}
-            Event::Noticed(notice) => self.noticed(notice, memory, out),
+            Event::DurableWritten {
+                commit,
+                bytes,
+                took,
+            } => self.durable_written(now, commit, (bytes, took), out),
+            Event::DurableEmpty => self.durable_empty(now),
+            Event::DurableUnusable { why } => self.report_failure(why, out),
+            Event::DurableFailed { why } => self.durable_failed(now, why, out),
+            Event::DurableFound {
+                number,
+                commits,
+                refused,
+            } => self.stored_found(number, commits, refused, out),
+            Event::DurableLoaded {
+                number,
+                process,
+                refused,
+            } => self.stored_loaded(number, process, refused, out),
+            Event::Noticed(notice) => self.noticed(now, notice, memory, out),
             Event::StopRequested => self.stop_requested(now, memory, out),
         }
         self.answer_plan(memory, out);
@@ -504,6 +600,7 @@ impl Machine {
             self.abort_all(now, out);
             self.end_all(now, out);
         }
+        self.write_behind(now, memory, out);
         // A plan may have waited for a worker that was lost above.
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -522,13 +619,21 @@ impl Machine {
             self.drain_deadline(),
             self.freeze_deadline(),
             self.stuck_deadline(),
+            self.durable_deadline(),
         ]))
     }
 
     /// Reports a notice; the driver decides what it means for the job. Workers of the host may commit more often from
     /// now on.
-    fn noticed(&mut self, notice: Notice, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+    fn noticed(
+        &mut self,
+        now: Time,
+        notice: Notice,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
         self.at_risk = true;
+        self.hasten_write(now);
         for process in self.workers.keys() {
             memory.set_at_risk(*process);
         }

@@ -2,7 +2,8 @@
 //!
 //! - Numbers grow over all connections of an agent, so a driver applies each report once.
 //! - A report is kept until a driver has acknowledged it. After a broken connection, the agent repeats what it keeps.
-//! - Heartbeats are not kept: they change nothing.
+//! - Heartbeats are not kept: they change nothing. Reports about the durable store are not kept either: the driver asks again
+//!   after a broken connection, and a driver of an earlier release may not know them.
 //!
 //! Without a driver no process is started, so an agent keeps at most a few reports for each of its processes.
 
@@ -22,7 +23,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Numbers a report, and keeps it unless it is a heartbeat.
+    /// Numbers a report, and keeps it if a driver needs it after a broken connection.
     pub(super) fn number(&mut self, epoch: DriverEpoch, report: AgentReport) -> FromAgent {
         self.last += 1;
         let report = FromAgent {
@@ -30,7 +31,7 @@ impl Outbox {
             number: self.last,
             report,
         };
-        if self.keeps && !matches!(report.report, AgentReport::Heartbeat { .. }) {
+        if self.keeps && is_kept(&report.report) {
             self.kept.push_back(report.clone());
         }
         report
@@ -59,6 +60,17 @@ impl Outbox {
             ..report.clone()
         })
     }
+}
+
+fn is_kept(report: &AgentReport) -> bool {
+    !matches!(
+        report,
+        AgentReport::Heartbeat { .. }
+            | AgentReport::DurableWritten { .. }
+            | AgentReport::DurableFailed { .. }
+            | AgentReport::DurableFound { .. }
+            | AgentReport::DurableLoaded { .. }
+    )
 }
 
 #[cfg(test)]

@@ -88,6 +88,9 @@ impl Machine {
         if !setup.adopted || setup.run_id != self.setup.run_id {
             return self.end_by_itself(now, out);
         }
+        if epoch > self.epoch {
+            self.durable_told_anew();
+        }
         self.epoch = epoch;
         self.setup = setup;
         (self.closed, self.refused) = (false, false);

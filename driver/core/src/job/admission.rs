@@ -74,6 +74,7 @@ impl Job {
             self.adopt(now, &agent, adoption, out);
         }
         self.probing.connected(&host, agent.probes);
+        self.store_reader_connected(&host, agent.durable);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.set_memory(&host);
@@ -221,6 +222,7 @@ impl Job {
         self.away.remove(host);
         self.counted.forget();
         self.placement.leave(host);
+        self.store_reader_lost(host);
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.agents.remove(host);
         }

@@ -97,6 +97,7 @@ impl Job {
             self.fenced_until = Some(now + self.settings.fence / parts);
         }
         self.rounds.forget_answer(host);
+        self.store_reader_lost(host);
         self.dirty_hosts.insert(host.clone());
         self.capacity_dirty |= self.settings.self_registration;
         memory_lost

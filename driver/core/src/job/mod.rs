@@ -10,7 +10,7 @@
 //! | `admission`, `away`, `returning` | agents: connected, out of reach, back |
 //! | `slots`, `launching`, `capacity`, `expected` | agents, processes and their slots |
 //! | `draining`, `reserve` | hosts that will go away |
-//! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
+//! | `planning`, `probing`, `starting`, `going_back`, `stored`, `store_search`, `fruitless` | rounds |
 //! | `grouping`, `group_members` | workers without the SDK |
 //! | `recording`, `resuming` | records for the journal, and a job of a later driver |
 //! | `takeover`, `adopting` | agents that come back to a later driver |
@@ -45,6 +45,8 @@ mod shortage;
 mod shutdown;
 mod slots;
 mod starting;
+mod store_search;
+mod stored;
 mod takeover;
 mod unable;
 
@@ -83,6 +85,7 @@ use probing::Probing;
 use recording::Recorded;
 use shortage::Shortage;
 use shutdown::Shutdown;
+use store_search::Stored;
 use takeover::TakeOver;
 
 type Out = Vec<Command>;
@@ -148,6 +151,8 @@ pub struct Job {
     fenced_until: Option<Time>,
     /// Commits of the round that started last, and whether they are out of reach.
     going_back: GoingBack,
+    /// The search of the durable store.
+    stored: Stored,
     /// Survivors of a failure have just begun a round. No newcomer is started before this time, so that the survivors
     /// get the processor.
     newcomers_paused_until: Option<Time>,
@@ -217,6 +222,7 @@ impl Job {
             accept_min_np: false,
             fenced_until: None,
             going_back: GoingBack::default(),
+            stored: Stored::new(epoch),
             newcomers_paused_until: None,
             probing: Probing::default(),
             suspicion: Suspicion::default(),

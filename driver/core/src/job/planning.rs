@@ -384,10 +384,15 @@ impl Job {
         let ripe = self.ripe_at().filter(|ripe| *ripe > self.settled);
         let phase = match &self.rounds.phase {
             Phase::Idle => ripe,
-            // All have answered: the start waits only for the fence and for hosts that may hold newer commits.
+            // All have answered: the start waits only for the fence, and for newer commits of lost hosts or the store.
             Phase::Forming(forming) if forming.missing.is_empty() => {
                 let ahead = |due: Option<Time>| due.filter(|due| *due > self.settled);
-                earliest([self.fenced_until, self.going_back.deadline()].map(ahead))
+                let waits = [
+                    self.fenced_until,
+                    self.going_back.deadline(),
+                    self.stored.deadline(),
+                ];
+                earliest(waits.map(ahead))
             }
             Phase::Forming(forming) => Some(forming.deadline),
             Phase::Training(training) => match &training.hold {

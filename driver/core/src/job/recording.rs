@@ -1,6 +1,6 @@
 //! The records of a job for its journal ([`crate::journal`]).
 
-use elasticrun_protocol::HostId;
+use elasticrun_protocol::{HostId, control::StoredCommit};
 
 use super::Job;
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
 pub(super) struct Recorded {
     pub(super) progress: Progress,
     pub(super) relapses: Relapses,
+    pub(super) former: Option<StoredCommit>,
 }
 
 impl Job {
@@ -24,6 +25,11 @@ impl Job {
         self.record_failures(&mut changes);
         if let Some(bases) = self.lineage.take_changed() {
             changes.push(change("bases", Record::Bases(bases)));
+        }
+        if self.stored.former != self.recorded.former {
+            self.recorded.former = self.stored.former.clone();
+            let record = self.stored.former.clone().map(Record::Former);
+            changes.push(change("former", record));
         }
         let progress = self.progress();
         if progress != self.recorded.progress {

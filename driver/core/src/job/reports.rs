@@ -7,7 +7,7 @@ use elasticrun_protocol::{
 
 use super::{Job, Out, planning::Completed, reject};
 use crate::{
-    Decision, Rejected, Time,
+    Command, Decision, Rejected, Time,
     fleet::{Life, Live},
     mutant::{Mutant, planted},
     registry::State,
@@ -77,6 +77,28 @@ impl Job {
                 if let Some(up) = self.fleet.up_mut(host) {
                     up.returns = false;
                 }
+            }
+            AgentReport::DurableWritten {
+                commit,
+                bytes,
+                took,
+            } => out.push(Command::Announce(Decision::DurableWritten {
+                host: host.clone(),
+                commit,
+                bytes,
+                took,
+            })),
+            AgentReport::DurableFound {
+                number,
+                commits,
+                refused,
+            } => self.stored_found(host, number, commits, refused, out),
+            AgentReport::DurableLoaded { number, refused } => {
+                self.stored_loaded(host, number, refused, out);
+            }
+            AgentReport::DurableFailed { why } => {
+                let host = host.clone();
+                out.push(Command::Announce(Decision::DurableFailed { host, why }));
             }
             AgentReport::Heartbeat { .. } => {}
         }
@@ -321,15 +343,12 @@ impl Job {
     /// Begins the end of the job at the first success: no further round is formed, and workers outside of the round are
     /// stopped.
     fn begin_ending(&mut self, out: &mut Out) {
-        out.push(crate::Command::Announce(Decision::Finishing));
+        out.push(Command::Announce(Decision::Finishing));
         let mut held = (self.rounds.withdraw()).filter(|_| !planted(Mutant::HoldKept));
         if let Some((planned, left)) = self.rounds.unplan() {
             let round = planned.round;
             let started = false;
-            out.push(crate::Command::Announce(Decision::RoundAborted {
-                round,
-                started,
-            }));
+            out.push(Command::Announce(Decision::RoundAborted { round, started }));
             for host in planned.hosts {
                 self.send(&host, AgentCommand::Abort { round }, out);
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{DriverEpoch, Round};
 
-use super::{Job, going_back::GoingBack, takeover::TakeOver};
+use super::{Job, going_back::GoingBack, store_search::Stored, takeover::TakeOver};
 use crate::{
     Settings, Time,
     journal::{ROUND_GAP, Saved},
@@ -53,6 +53,7 @@ impl Job {
             job.sources.restore(&listed);
             job.discovered = true;
         }
+        job.stored = Stored::resume(epoch, saved.former);
         for entry in saved.hosts.into_values() {
             job.hosts.restore(now, entry);
         }
@@ -86,6 +87,7 @@ impl Job {
         ));
         job.recorded.progress = job.progress();
         job.recorded.relapses = job.relapses.clone();
+        job.recorded.former = job.stored.former.clone();
         job
     }
 }

@@ -62,6 +62,7 @@ impl Job {
         if self.results.outcome().is_none() {
             self.compare(now, host, adoption, out);
             self.send_again(now, host, was_away, out);
+            self.store_reader_connected(host, agent.durable);
         }
         self.send_beat(host, 0, out);
         let host = host.clone();

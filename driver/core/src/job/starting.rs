@@ -38,6 +38,9 @@ impl Job {
         if back.is_some_and(|newer| self.awaits_newer(now, base, newer, out)) {
             return;
         }
+        if self.awaits_stored(now, base, back.is_some(), out) {
+            return;
+        }
         let Phase::Forming(forming) = &self.rounds.phase else {
             return;
         };
@@ -73,6 +76,7 @@ impl Job {
         }
         self.going_back = GoingBack::started(forming.round, forming.members.clone());
         self.lineage.started(forming.round, base);
+        self.stored.round_started();
         let mut order: Vec<_> = ordered.iter().map(|c| c.host.clone()).collect();
         order.dedup();
         self.suspicion.started(now, forming.round, base, order);
@@ -198,7 +202,7 @@ impl Job {
     /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise it
     /// did not if no memory was lost, or if a member of the last round is present and holds nothing. No step is done
     /// before all members have sealed the start.
-    fn has_lost_state(&self, forming: &Forming) -> bool {
+    pub(super) fn has_lost_state(&self, forming: &Forming) -> bool {
         let imagined = planted(Mutant::LossImagined);
         self.lineage.has_base()
             || !self.memory_lost.is_empty() && (imagined || !self.has_old_worker(forming))

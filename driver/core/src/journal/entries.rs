@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round};
+use elasticrun_protocol::{
+    CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, control::StoredCommit,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{blacklist::Domain, registry::State, relapses::Relapses, results::Failure};
@@ -36,6 +38,8 @@ pub enum Record {
     Relapses(Relapses),
     /// The failures that the outcome may name.
     Failures(Box<FailuresEntry>),
+    /// The durable commit of a former run that was loaded.
+    Former(StoredCommit),
 }
 
 impl Record {

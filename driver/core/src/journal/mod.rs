@@ -14,6 +14,7 @@
 //! | members of the last round, and how they ended | [`MembersEntry`] | a success would be forgotten |
 //! | failures and cooldowns | [`DomainEntry`] | a host that failed would be used again, and fail again |
 //! | failures wherever workers run | [`Relapses`](crate::relapses::Relapses) | the verdict would need two more rounds |
+//! | durable commit of a former run that was loaded | [`Record::Former`] | the run could continue from two of them |
 //! | first failure | [`FailuresEntry`] | the last line would name a later failure |
 //!
 //! Agents report everything else when they connect: their processes, the round that trains and its base. Sources repeat

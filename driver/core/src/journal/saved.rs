@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use elasticrun_protocol::{CommitId, HostId, Round};
+use elasticrun_protocol::{CommitId, HostId, Round, control::StoredCommit};
 
 use super::{DomainEntry, FailuresEntry, HostEntry, MembersEntry, Progress, Record, SlotsEntry};
 use crate::{blacklist::Domain, relapses::Relapses};
@@ -26,6 +26,8 @@ pub struct Saved {
     pub relapses: Relapses,
     /// The failures that the outcome may name.
     pub failures: FailuresEntry,
+    /// The durable commit of a former run that was loaded.
+    pub former: Option<StoredCommit>,
 }
 
 impl Extend<Record> for Saved {
@@ -48,6 +50,7 @@ impl Extend<Record> for Saved {
                 }
                 Record::Relapses(relapses) => self.relapses = relapses,
                 Record::Failures(failures) => self.failures = *failures,
+                Record::Former(stored) => self.former = Some(stored),
             }
         }
     }

@@ -13,7 +13,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId,
     LocalRank, Process, Rank, Round, ToAgent,
-    control::{Exit, Keeper, Member, Place, Setup, Spawn, Start},
+    control::{Durable, Exit, Keeper, Member, Place, Setup, Spawn, Start},
 };
 
 #[derive(Default)]
@@ -140,6 +140,7 @@ pub(crate) fn setup(drain_timeout: Duration) -> Setup {
         encrypt_data: false,
         commit_memory: None,
         adopted: false,
+        durable: None,
     }
 }
 
@@ -168,6 +169,26 @@ impl Bench {
         bench.flush();
         bench.plan(1, &[0, 1]);
         bench.start(1, &[0, 1], None);
+        bench
+    }
+
+    /// Two workers at `run()`. The job has a durable store, with this interval.
+    pub(crate) fn durable(interval: Duration) -> Self {
+        let durable = Durable {
+            place: "/d".into(),
+            interval,
+        };
+        let setup = Setup {
+            durable: Some(durable),
+            ..setup(Duration::ZERO)
+        };
+        let mut bench = Self::new();
+        bench.machine = Machine::new(Time::ZERO, EPOCH, setup, 7);
+        for slot in 0..2 {
+            bench.command(spawn(slot, 1));
+            bench.joins(slot, None, true);
+        }
+        bench.flush();
         bench
     }
 
@@ -285,6 +306,11 @@ impl Bench {
         self.start_from(round, slots, base, None)
     }
 
+    /// As [`Self::start`], without a base. The first worker has this rank.
+    pub(crate) fn start_at(&mut self, round: u64, slots: &[u32], rank: u32) -> Vec<Command> {
+        self.start_with(round, slots, (None, None), rank)
+    }
+
     /// As [`Self::start`]. The worker with rank 0 gets the base from the memory of this process.
     pub(crate) fn start_from(
         &mut self,
@@ -293,7 +319,17 @@ impl Bench {
         base: Option<CommitId>,
         keeper: Option<Process>,
     ) -> Vec<Command> {
-        let members = (slots.iter().zip(0..)).map(|(slot, rank)| Member {
+        self.start_with(round, slots, (base, keeper), 0)
+    }
+
+    fn start_with(
+        &mut self,
+        round: u64,
+        slots: &[u32],
+        (base, keeper): (Option<CommitId>, Option<Process>),
+        first: u32,
+    ) -> Vec<Command> {
+        let members = (slots.iter().zip(first..)).map(|(slot, rank)| Member {
             process: process(*slot, 1),
             place: place(rank),
         });

@@ -3,6 +3,7 @@
 mod bench;
 mod draining;
 mod driver;
+mod durable;
 mod ends;
 mod returning;
 mod rounds;

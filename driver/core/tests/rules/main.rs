@@ -19,6 +19,7 @@ mod returning;
 mod rounds;
 mod shutdown;
 mod silence;
+mod stored;
 mod taking_over;
 mod taking_over_at_random;
 mod together;

@@ -129,6 +129,8 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         Outcome::ResetLimit { limit } => return reasons::reset_limit(world, *limit),
         Outcome::DiscoveryFailed { .. } => world.reference.fatal,
         Outcome::NoStateLeft => return no_state_left(world),
+        // Jobs of the simulation begin anew.
+        Outcome::NothingToResume { .. } => false,
         Outcome::Stopped { .. } => world.reference.stopped,
     };
     if holds {

@@ -267,6 +267,10 @@ impl World {
                 hosts,
                 within,
             } => self.probe(host, number, hosts, within),
+            // Jobs of the simulation have no durable store.
+            Command::WriteDurable { .. }
+            | Command::FindDurable { .. }
+            | Command::LoadDurable { .. } => {}
             Command::Exit { .. } => self.agent_exits(host),
         }
     }

@@ -177,6 +177,7 @@ impl World {
             self_registered: self.plan.settings.self_registration,
             keeps,
             probes: Self::knows_probes(index),
+            durable: true,
             task: None,
             agent: None,
             returns: self.plan.returns,
@@ -204,6 +205,7 @@ impl World {
             encrypt_data: false,
             commit_memory: None,
             adopted: false,
+            durable: None,
         }
     }
 

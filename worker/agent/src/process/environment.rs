@@ -147,6 +147,7 @@ mod tests {
             encrypt_data: false,
             commit_memory: None,
             adopted: false,
+            durable: None,
         };
         let spawn = Spawn {
             process: Process {

@@ -190,6 +190,7 @@ impl Driver {
                 encrypt_data: false,
                 commit_memory: None,
                 adopted: false,
+                durable: None,
             },
             run_id,
         }

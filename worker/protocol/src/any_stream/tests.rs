@@ -65,6 +65,7 @@ fn frames() -> Vec<Vec<u8>> {
             agent: Some(7),
             probes: true,
             adoption: Some(Default::default()),
+            durable: false,
         }),
         frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },

@@ -8,10 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::Start;
 #[cfg(doc)]
 use super::{AgentReport, Register};
-use crate::{Boundary, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
+use super::{Durable, ResumeFrom, Start, StoredCommit};
+use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
 /// A command for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -103,6 +103,25 @@ pub enum AgentCommand {
         #[serde(with = "millis")]
         within: Duration,
     },
+    /// Lists the durable store. The agent reports [`AgentReport::DurableFound`]. Only sent to an agent that supports it
+    /// ([`Register::durable`]).
+    FindDurable {
+        /// Grows with each command about the store.
+        number: u64,
+        /// A former run to look at, besides this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<ResumeFrom>,
+    },
+    /// Loads a commit of the durable store into memory, where the agent keeps it. The agent reports
+    /// [`AgentReport::DurableLoaded`].
+    LoadDurable {
+        /// Grows with each command about the store.
+        number: u64,
+        /// The commit in the store.
+        stored: StoredCommit,
+        /// The id that it gets in this run.
+        id: CommitId,
+    },
     /// Ends all processes, then the agent.
     Shutdown,
     /// Kills all processes, then ends the agent: the user has asked twice, or the time for the shutdown is over.
@@ -174,6 +193,9 @@ pub struct Setup {
     /// ends them, and begins anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// The durable store of commits. None for no store, and from an older driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durable: Option<Durable>,
 }
 
 /// A process to start.

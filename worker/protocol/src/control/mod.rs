@@ -6,6 +6,7 @@
 
 mod adoption;
 mod command;
+mod durable;
 mod exit;
 mod memory;
 mod notice;
@@ -16,6 +17,7 @@ mod start;
 
 pub use adoption::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption};
 pub use command::{AgentCommand, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent};
+pub use durable::{Durable, ResumeFrom, StoredCommit};
 pub use exit::Exit;
 pub use memory::{MemoryAnswer, MemoryRequest};
 pub use notice::{Notice, NoticeKind};

@@ -1,11 +1,13 @@
 //! What an agent reports to the driver.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, Notice};
+use super::{Exit, Notice, StoredCommit};
 #[cfg(doc)]
 use super::{Setup, Start};
-use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Round};
+use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Round, millis};
 
 /// A report of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -115,6 +117,39 @@ pub enum AgentReport {
         number: u64,
         /// Hosts that did not answer in time as agents of the job. Whether these hosts can dial this one is not tested.
         unreachable: Vec<HostId>,
+    },
+    /// The agent has written a commit durably, and it is complete. Only if [`Setup::durable`] is set.
+    DurableWritten {
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the write took.
+        #[serde(with = "millis")]
+        took: Duration,
+    },
+    /// The agent cannot write commits durably. Sent once until it can again. Only if [`Setup::durable`] is set.
+    DurableFailed {
+        /// The error, for the operator.
+        why: String,
+    },
+    /// The complete commits in the durable store, of this run and of the one asked for.
+    DurableFound {
+        /// The number of the command.
+        number: u64,
+        /// The commits, in any order.
+        commits: Vec<StoredCommit>,
+        /// Why commits, or the whole store, are not used: errors for the operator.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        refused: Vec<String>,
+    },
+    /// The end of a load. The commit is kept, or it is refused.
+    DurableLoaded {
+        /// The number of the command.
+        number: u64,
+        /// Why it is refused: an error for the operator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
     },
     /// The agent is alive. Sent at every heartbeat interval.
     #[serde(rename = "beat")]

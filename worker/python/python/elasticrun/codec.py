@@ -6,7 +6,8 @@ therefore copies each array once, from its memory to the agent.
 :func:`register` fills the table of array types, so this module imports no library. Coders of NumPy and JAX arrays are
 imported on first use.
 
-Only authenticated workers of one job exchange these pickles. Data from other sources is never unpickled.
+Only authenticated workers of one job exchange these pickles. The agent reads durable commits only from files that no other
+user could have changed (``docs/durable-commits.md``). Data from other sources is never unpickled.
 """
 
 from __future__ import annotations

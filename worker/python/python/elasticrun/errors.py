@@ -183,7 +183,7 @@ class DiscoveryError(JobError):
 
 
 class StateLostError(JobError):
-    """Exit code 6: no worker survived and no committed state is left."""
+    """Exit code 6: no committed state is left, or none to resume from."""
 
 
 class JobStoppedError(JobError):

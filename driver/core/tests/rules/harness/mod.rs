@@ -17,7 +17,7 @@ use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
     Process, Round,
-    control::{Adoption, Exit, Keeper, Start, Task, Waiting},
+    control::{Adoption, Exit, Keeper, Start, StoredCommit, Task, Waiting},
 };
 
 pub(crate) use made::{commit, draining, gone, host, pending, process, range, seconds};
@@ -44,6 +44,8 @@ struct Host {
     starts: BTreeMap<LocalRank, Generation>,
     /// The reports of its agent, which no driver acknowledges.
     reports: Vec<FromAgent>,
+    /// The number of the last command about the durable store. Agents ignore those that are not greater.
+    searched: u64,
 }
 
 /// The job, its hosts, and a record of its commands.
@@ -70,8 +72,13 @@ pub(crate) struct Harness {
     pub(crate) older: BTreeSet<String>,
     /// Paths from one host to another that are cut.
     pub(crate) cut: BTreeSet<(String, String)>,
-    /// Hosts whose agents answer no probe.
+    /// Hosts whose agents answer no probe, and do not read the store.
     pub(crate) mute: BTreeSet<String>,
+    /// Whole commits in the durable store, and those that cannot be loaded.
+    pub(crate) store: Vec<StoredCommit>,
+    pub(crate) damaged: BTreeSet<CommitId>,
+    /// Errors of each search.
+    pub(crate) store_errors: Vec<String>,
     pub(crate) notes: Vec<Decision>,
     /// The round whose store was opened last.
     opened: Option<Round>,
@@ -126,6 +133,9 @@ impl Harness {
             older: BTreeSet::new(),
             cut: BTreeSet::new(),
             mute: BTreeSet::new(),
+            store: Vec::new(),
+            damaged: BTreeSet::new(),
+            store_errors: Vec::new(),
             notes: Vec::new(),
             opened: None,
             departures: Vec::new(),
@@ -560,6 +570,7 @@ impl Harness {
             self_registered: self.job.settings().self_registration,
             keeps: false,
             probes: !self.older.contains(name),
+            durable: true,
             task: None,
             agent: Some(1),
             returns: self.returns,

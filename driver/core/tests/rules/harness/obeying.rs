@@ -6,7 +6,7 @@ use elasticrun_protocol::{
     control::{Exit, Held, Kept, StopReason, Waiting},
 };
 
-use super::{Harness, Worker, commit as commit_of};
+use super::{Harness, Worker, commit as commit_of, process as process_of};
 
 impl Harness {
     pub(super) fn obey(&mut self) {
@@ -171,6 +171,28 @@ impl Harness {
                     },
                 );
             }
+            AgentCommand::FindDurable { number, .. } if self.reads_store(id, number) => {
+                let found = AgentReport::DurableFound {
+                    number,
+                    commits: self.store.clone(),
+                    refused: self.store_errors.clone(),
+                };
+                self.report(&name, found);
+            }
+            AgentCommand::LoadDurable {
+                number,
+                stored,
+                id: commit,
+            } if self.reads_store(id, number) => {
+                let is_damaged = self.damaged.contains(&stored.commit);
+                if !is_damaged {
+                    let process = process_of(u32::MAX, number as u32);
+                    let state = self.hosts.get_mut(id).expect("it was found above");
+                    state.kept.insert(process, commit);
+                }
+                let refused = is_damaged.then(|| "damaged".to_owned());
+                self.report(&name, AgentReport::DurableLoaded { number, refused });
+            }
             AgentCommand::Stop { process, why }
                 if !self.passive.contains(id) && self.hosts[id].workers.contains_key(&process) =>
             {
@@ -197,6 +219,14 @@ impl Harness {
             }
             _ => {}
         }
+    }
+
+    /// Whether an agent carries out this command about the store.
+    fn reads_store(&mut self, id: &HostId, number: u64) -> bool {
+        let state = self.hosts.get_mut(id).expect("the command was sent to it");
+        let is_new = number > state.searched;
+        state.searched = state.searched.max(number);
+        is_new && !self.mute.contains(id.as_str())
     }
 
     pub(super) fn commit_round(&mut self, id: &HostId, round: Round) {
