@@ -27,6 +27,7 @@ TARGETS = {
     "frames": (None, "messages of driver, agents and workers"),
     "host_lists": (None, "--hosts, host files, Slurm's lists, snapshots"),
     "journal_values": ("driver", "values of the journal of a driver"),
+    "manifests": ("driver", "manifests of durable commits"),
     "pages": ("data", "pages of Parquet columns"),
     "plugin_answers": (None, "answers of plugins, output of scripts, --discovery"),
     "thrift": ("data", "structures of Thrift in Parquet files"),
