@@ -234,6 +234,22 @@ impl Running {
         }
     }
 
+    /// Kills all processes of the run at once, as a loss of power would, and waits for their end.
+    ///
+    /// # Panics
+    /// When it takes too long.
+    pub fn kill_everything(&mut self) {
+        send_signal(self.driver(), Signal::SIGKILL);
+        self.tag.kill_all();
+        self.status = Some(self.child.wait().expect("the driver is our child"));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.tag.processes().is_empty() {
+            assert!(Instant::now() < deadline, "left behind\n{}", self.report());
+            self.tag.kill_all();
+            thread::sleep(POLL);
+        }
+    }
+
     /// Starts the next driver of the run with these arguments (split at white space). It has the environment and the
     /// directory of the first one, and its own output files.
     ///

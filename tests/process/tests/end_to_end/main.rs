@@ -6,6 +6,7 @@
 mod agents;
 mod discovery;
 mod draining;
+mod durable;
 mod ending;
 mod failures;
 mod flags;
