@@ -91,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) returns: bool,
     /// Only the network between driver and agents breaks, and each time for less than agents keep their workers.
     pub(crate) only_breaks: bool,
+    /// Commits are written to a durable store, this often.
+    pub(crate) durable: Option<Duration>,
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
@@ -185,6 +187,7 @@ impl Scenario {
             careless: false,
             returns: false,
             only_breaks: false,
+            durable: None,
             raises_at: None,
         };
         if !quiet {
@@ -253,6 +256,10 @@ impl Scenario {
         }
         let breaks = Rng::new(own.clone().seed());
         scenario.draw_breaks(breaks);
+        if !quiet && scenario.settings.elastic && own.percent(20) {
+            scenario.durable = Some(own.millis(20, 2_000));
+            scenario.settings.durable = true;
+        }
         scenario
     }
 
@@ -335,6 +342,9 @@ impl Scenario {
         waits
             + groups
             + settings.fence * 3
+            + self
+                .durable
+                .map_or(Duration::ZERO, |_| settings.start_timeout * 4)
             + self.step * (self.steps as u32) * 4
             + Duration::from_secs(60)
     }

@@ -9,7 +9,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{AgentCommand, control::Exit};
 
-use super::{ends, groups, r9, reasons, success};
+use super::{ends, groups, r9, r12, reasons, success};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -196,6 +196,9 @@ fn no_state_left(world: &World) -> Result<(), String> {
         && (last.seats.iter()).any(|seat| forming.has(&world.hosts[seat.host].id, seat.process))
     {
         return Err("a member of the first round is there, so nothing was committed".into());
+    }
+    if let Some(commit) = r12::in_store(world) {
+        return Err(format!("the durable store has {commit:?}"));
     }
     let fleet = world.driver.job.fleet();
     for (index, host) in world.hosts.iter().enumerate() {

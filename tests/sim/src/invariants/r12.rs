@@ -8,7 +8,7 @@ use elasticrun_core::{Decision, Time, rounds::Phase};
 use elasticrun_protocol::{CommitId, HostId, Process, Round};
 
 use super::{SLACK, Started};
-use crate::world::World;
+use crate::world::{Durable, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -16,6 +16,9 @@ pub(super) struct Memory {
     awaited: Option<(Round, Time)>,
     /// Draining hosts that went away since the last round began.
     went: BTreeSet<HostId>,
+    /// When the durable store was listed first since the last round began, and whether something in it was refused.
+    listed: Option<Time>,
+    refused: bool,
     /// When a host was lost last, which begins a fence.
     lost: Time,
 }
@@ -32,6 +35,7 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     match decision {
         Decision::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
         Decision::RoundStarted { .. } => memory.went.clear(),
+        Decision::DurableRefused { .. } => memory.refused = true,
         _ => {}
     }
 }
@@ -98,15 +102,43 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
         return Ok(());
     };
     let ends = (since + settings.elastic_timeout / 10).max(memory.lost + settings.fence);
-    let waits = world.history.latest() == Some(newer) && forming.missing.is_empty();
+    // The search of the durable store follows.
+    let searches = world.plan.durable.is_some();
+    let waits = world.history.latest() == Some(newer) && forming.missing.is_empty() && !searches;
     if waits && world.driver_now() > ends + SLACK + world.plan.late {
         return Err(format!("{newer} is waited for since {since:?}"));
     }
     Ok(())
 }
 
+/// The newest commit that the driver must have found in the durable store, if its round had no commit of memory.
+pub(super) fn in_store(world: &World) -> Option<CommitId> {
+    let memory = &world.invariants.r12;
+    if world.plan.durable.is_none() || memory.refused {
+        return None;
+    }
+    // A commit that was written after the store was listed is not known.
+    let listed = memory.listed.unwrap_or(world.now);
+    let usable = |stored: &&Durable| {
+        let known = stored.written + SLACK + world.plan.late < listed;
+        known && !stored.damaged && world.history.is_valid(stored.commit.id)
+    };
+    (world.store.iter().rfind(usable)).map(|stored| stored.commit.id)
+}
+
+/// An agent lists the store.
+pub(crate) fn lists(world: &mut World) {
+    let now = world.now;
+    world.invariants.r12.listed.get_or_insert(now);
+}
+
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     waited(world, started)?;
+    let stored = in_store(world).filter(|_| started.base.is_none());
+    (world.invariants.r12.listed, world.invariants.r12.refused) = (None, false);
+    if let Some(stored) = stored {
+        return Err(format!("it begins anew and the store has {stored:?}"));
+    }
     let mut held = false;
     for (index, host) in world.hosts.iter().enumerate() {
         let connects = world.driver.connects.contains(&host.id);

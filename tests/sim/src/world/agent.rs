@@ -267,10 +267,14 @@ impl World {
                 hosts,
                 within,
             } => self.probe(host, number, hosts, within),
-            // Jobs of the simulation have no durable store.
-            Command::WriteDurable { .. }
-            | Command::FindDurable { .. }
-            | Command::LoadDurable { .. } => {}
+            Command::WriteDurable { process, .. } => self.write_durable(host, process),
+            Command::FindDurable { number, .. } => self.find_durable(host, number),
+            Command::LoadDurable {
+                number,
+                process,
+                id,
+                ..
+            } => self.load_durable(host, number, process, id),
             Command::Exit { .. } => self.agent_exits(host),
         }
     }

@@ -33,6 +33,7 @@ mod collective;
 mod death;
 mod discovery;
 mod driver;
+mod durable;
 mod fault_injection;
 pub(crate) mod group;
 pub(crate) mod host;
@@ -70,6 +71,7 @@ use crate::{
 pub(crate) use collective::{RoundSim, Seat};
 use discovery::Discovery;
 use driver::Driver;
+pub(crate) use durable::Durable;
 use group::GroupSim;
 use host::Host;
 use link::Link;
@@ -96,6 +98,10 @@ pub(crate) struct World {
     lateness_rng: Rng,
     /// The generator that decides which events come together.
     batch_rng: Rng,
+    /// The generator of the durable store.
+    store_rng: Rng,
+    /// Whole commits in the durable store, oldest first.
+    pub(crate) store: Vec<durable::Durable>,
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
@@ -124,6 +130,9 @@ pub(crate) struct World {
 /// Derives the generator of delays from the seed.
 const LATENESS: u64 = 0x6c61_7465;
 
+/// Derives the generator of the durable store from the seed.
+const STORE: u64 = 0x7374_6f72_6500;
+
 /// Derives the generator of batches from the seed.
 const BATCHES: u64 = 0x6261_7463_6865_7300;
 
@@ -149,6 +158,8 @@ impl World {
             data_rng,
             lateness_rng: Rng::new(seed ^ LATENESS),
             batch_rng,
+            store_rng: Rng::new(seed ^ STORE),
+            store: Vec::new(),
             queue: BinaryHeap::new(),
             entered: 0,
             links: Vec::new(),
@@ -255,6 +266,13 @@ impl World {
             Ev::AgentTick { host, agent } => self.agent_tick(host, agent),
             Ev::Flush { host, agent } => self.flush(host, agent),
             Ev::Machine { host, agent, event } => self.machine_event(host, agent, event),
+            Ev::Stored { at, commit } => self.stored(at, commit),
+            Ev::Loaded {
+                at,
+                number,
+                process,
+                stored,
+            } => self.loaded(at, (number, process), stored),
             Ev::Dialled {
                 host,
                 agent,

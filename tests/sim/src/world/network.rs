@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use elasticrun_core::{AgentConnected, Event as JobEvent};
 use elasticrun_protocol::{
     AgentReport, FromAgent, HostId,
-    control::{Adoption, Setup},
+    control::{Adoption, Durable, Setup},
 };
 
 use super::{
@@ -205,7 +205,10 @@ impl World {
             encrypt_data: false,
             commit_memory: None,
             adopted: false,
-            durable: None,
+            durable: self.plan.durable.map(|interval| Durable {
+                place: "/store".into(),
+                interval,
+            }),
         }
     }
 

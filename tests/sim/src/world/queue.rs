@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
 use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 
-use super::{joining::Tell, schedule::Act};
+use super::{durable::Durable, joining::Tell, memory::Commit, schedule::Act};
 use crate::fault::Fault;
 
 /// A future event.
@@ -47,6 +47,18 @@ pub(super) enum Ev {
         host: usize,
         agent: u64,
         event: AgentEvent,
+    },
+    /// An agent has written a commit to the durable store.
+    Stored {
+        at: (usize, u64),
+        commit: Commit,
+    },
+    /// An agent has read a commit of the durable store; none if it is gone.
+    Loaded {
+        at: (usize, u64),
+        number: u64,
+        process: Process,
+        stored: Option<Durable>,
     },
     /// An agent has finished a probe.
     Dialled {
