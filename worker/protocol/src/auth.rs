@@ -21,6 +21,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use crate::opening::{Opened, Purpose};
+
 /// The oldest protocol version that this build speaks.
 pub const MIN_VERSION: u16 = 1;
 /// The newest protocol version that this build speaks.
@@ -131,6 +133,30 @@ impl<'de> Deserialize<'de> for Bytes32 {
     }
 }
 
+/// Serializes a secret as hexadecimal digits, for serde's `with`.
+pub mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Secret;
+
+    /// Writes the digits.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&secret.to_hex())
+    }
+
+    /// Reads the digits.
+    ///
+    /// # Errors
+    /// The text is no secret.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Secret::from_hex(&text).ok_or_else(|| D::Error::custom("not a secret"))
+    }
+}
+
 /// Fresh random bytes for one handshake.
 ///
 /// # Errors
@@ -139,29 +165,6 @@ pub fn nonce() -> Result<Bytes32, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
     Ok(Bytes32(bytes))
-}
-
-/// The purpose of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// Commands and reports between driver and agent.
-    Control,
-    /// Output lines of workers, from agent to driver.
-    Output,
-    /// A committed state, from the agent that keeps it to a worker.
-    Memory,
-    /// Requests of workers to the job's key-value store, from agent to driver.
-    Store,
-}
-
-/// What a handshake has agreed on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Opened {
-    /// The purpose of the connection.
-    pub purpose: Purpose,
-    /// The protocol version that both sides speak from now on.
-    pub version: u16,
 }
 
 /// The first frame of the dialler.

@@ -16,6 +16,7 @@ pub mod frame;
 mod ids;
 pub mod local;
 mod millis;
+pub mod opening;
 pub mod store;
 pub mod topology;
 

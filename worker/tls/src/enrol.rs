@@ -4,10 +4,10 @@
 //! ```text
 //! host                                    driver
 //!   TLS without certificates of the host, ALPN er-enrol
-//!   id of its token                   ->
-//!                                     <-  proof(driver, channel)
+//!   Request { token id, host }        ->
+//!                                     <-  Proof { proof(driver, channel) } | Refused { why }
 //!   proof(host, channel)              ->
-//!                                     <-  identities
+//!                                     <-  Granted { credentials }          | Refused { why }
 //! ```
 //! The channel is what both ends export from their keys ([`Session::exporter`](crate::Session::exporter)). A man in the
 //! middle has two channels, and a proof of one is worth nothing in the other. The secret of a token has 256 random bits, so a
@@ -21,6 +21,12 @@ use rustls::{
 };
 
 use crate::config::provider;
+
+#[cfg(feature = "tokio")]
+mod exchange;
+
+#[cfg(feature = "tokio")]
+pub use exchange::{Error, ask, grant};
 
 /// The protocol that a host without an identity asks for.
 pub(crate) const PROTOCOL: &[u8] = b"er-enrol";

@@ -1,7 +1,8 @@
 //! Trust between the processes of one job: an `Authority` per job, an [`Identity`] per process, and mutual TLS 1.3 in which
 //! the certificate names the [`Role`] of its process. Hosts that register themselves get their identity by a [`token`].
 //!
-//! The crate does no I/O: a [`Session`] takes and gives bytes, and [`Blocking`] moves them over any blocking stream.
+//! A [`Session`] does no I/O: it takes and gives bytes. [`Blocking`] moves them over any blocking stream, and `TlsStream` over
+//! any stream of tokio. `opening` opens connections between hosts.
 //!
 //! Invariants:
 //! - A session gives no byte of a peer that has not proved a role which is accepted, unless the server serves enrolment and
@@ -17,18 +18,28 @@
 mod authority;
 mod blocking;
 mod config;
+#[cfg(feature = "tokio")]
+mod credentials;
 pub mod enrol;
 mod error;
 mod identity;
+#[cfg(feature = "tokio")]
+pub mod opening;
 mod role;
 mod session;
+#[cfg(feature = "tokio")]
+mod stream;
 pub mod token;
 
 #[cfg(feature = "issue")]
 pub use authority::{Authority, StoredAuthority};
 pub use blocking::Blocking;
 pub use config::{ClientConfig, ServerConfig};
+#[cfg(feature = "tokio")]
+pub use credentials::Credentials;
 pub use error::Error;
 pub use identity::{Certificate, Identity, PrivateKey};
 pub use role::Role;
 pub use session::{Peer, Session, begins_tls};
+#[cfg(feature = "tokio")]
+pub use stream::{Failed, TlsStream, write_or_flush};

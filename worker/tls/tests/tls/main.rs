@@ -2,6 +2,7 @@
 
 mod blocking;
 mod handshake;
+mod opening;
 mod pair;
 mod strangers;
 mod token;

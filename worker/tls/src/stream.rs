@@ -1,0 +1,213 @@
+//! A TLS connection over an asynchronous stream.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::Session;
+
+/// How much is read from the stream at once.
+const READ: usize = 64 << 10;
+/// How much is encrypted before it is written to the stream.
+const WRITE: usize = 64 << 10;
+/// How much may wait for the stream before a write waits.
+const MAX_UNSENT: usize = 256 << 10;
+
+/// An asynchronous stream that encrypts. A write may leave bytes in a buffer: flush after the last one.
+///
+/// The end of a read is the end that the peer has announced. A stream that ends without is
+/// [`io::ErrorKind::UnexpectedEof`].
+#[derive(Debug)]
+pub struct TlsStream<S> {
+    session: Session,
+    stream: S,
+    wire: BytesMut,
+    plain: BytesMut,
+    outgoing: Vec<u8>,
+    /// Bytes of `outgoing` that are written already.
+    written: usize,
+}
+
+/// A handshake that has failed.
+#[derive(Debug)]
+pub struct Failed<S> {
+    /// The reason. That of an untrusted peer is an [`Error`](crate::Error) inside of an
+    /// [`io::ErrorKind::PermissionDenied`].
+    pub error: io::Error,
+    /// The stream, to answer a peer that does not speak TLS.
+    pub stream: S,
+    /// What such a peer has sent.
+    pub received: BytesMut,
+}
+
+impl<S> TlsStream<S> {
+    /// Continues an established session on its stream. `unread` is what the session has already given and no caller has
+    /// used.
+    pub fn new(session: Session, stream: S, unread: BytesMut) -> Self {
+        Self {
+            session,
+            stream,
+            wire: BytesMut::new(),
+            plain: unread,
+            outgoing: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// The session, the stream, and what the session has given and no caller has read. Flush before.
+    pub fn into_parts(self) -> (Session, S, BytesMut) {
+        (self.session, self.stream, self.plain)
+    }
+
+    /// The session, to ask for the peer.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The stream.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// Passes what was received to the session. A word to the peer may be outgoing then.
+    fn feed(&mut self) -> io::Result<()> {
+        let result = self.session.feed(&mut self.wire, &mut self.plain);
+        self.session.take_outgoing(&mut self.outgoing);
+        result.map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+    /// Completes the handshake of a session on a stream. Not cancel-safe.
+    ///
+    /// # Errors
+    /// Those of the stream, and an untrusted peer, which has got an alert.
+    pub async fn handshake(session: Session, stream: S) -> Result<Self, Failed<S>> {
+        let mut this = Self::new(session, stream, BytesMut::new());
+        match this.complete().await {
+            Ok(()) => Ok(this),
+            Err(error) => {
+                // The alert. A peer that is gone needs none.
+                let _ = this.flush().await;
+                Err(Failed {
+                    error,
+                    stream: this.stream,
+                    received: this.wire,
+                })
+            }
+        }
+    }
+
+    async fn complete(&mut self) -> io::Result<()> {
+        self.session.take_outgoing(&mut self.outgoing);
+        self.flush().await?;
+        while self.session.peer().is_none() {
+            self.wire.reserve(4 << 10);
+            if self.stream.read_buf(&mut self.wire).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.feed()?;
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes until `limit` bytes are left in the buffer at most.
+    fn poll_drain(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<()>> {
+        while self.outgoing.len() - self.written > limit {
+            let rest = &self.outgoing[self.written..];
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+        }
+        if self.written == self.outgoing.len() {
+            self.outgoing.clear();
+            self.written = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
+    /// Writes nothing: reader and writer may be two tasks, and a stream wakes only one of them when it takes bytes again.
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while this.plain.is_empty() && buffer.remaining() > 0 {
+            if this.session.is_closed() {
+                return Poll::Ready(Ok(()));
+            }
+            this.wire.resize(READ, 0);
+            let mut wire = ReadBuf::new(&mut this.wire);
+            let read = Pin::new(&mut this.stream).poll_read(cx, &mut wire);
+            let count = wire.filled().len();
+            this.wire.truncate(count);
+            ready!(read)?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            this.feed()?;
+        }
+        let count = buffer.remaining().min(this.plain.len());
+        buffer.put_slice(&this.plain[..count]);
+        this.plain.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_drain(cx, MAX_UNSENT))?;
+        let piece = &buffer[..buffer.len().min(WRITE)];
+        (this.session.send(piece))
+            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
+        this.session.take_outgoing(&mut this.outgoing);
+        // What the stream does not take waits for the next call.
+        if let Poll::Ready(Err(error)) = this.poll_drain(cx, 0) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(piece.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx, 0))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.session.close();
+        this.session.take_outgoing(&mut this.outgoing);
+        ready!(this.poll_drain(cx, 0))?;
+        Pin::new(&mut this.stream).poll_shutdown(cx)
+    }
+}
+
+/// Writes a part of these bytes and gives its length. Without bytes it flushes the writer. Cancel-safe.
+///
+/// # Errors
+/// Those of the writer.
+pub async fn write_or_flush(
+    writer: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> io::Result<usize> {
+    if bytes.is_empty() {
+        writer.flush().await?;
+        return Ok(0);
+    }
+    writer.write(bytes).await
+}
