@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, env, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use elasticrun_core::journal::Saved;
-use elasticrun_protocol::{DriverEpoch, auth::Secret};
+use elasticrun_protocol::DriverEpoch;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 
 use crate::{
     config::{self, Settings, Words},
-    environment,
-    join_token::{self, Token},
+    environment, join_token,
     journal::{self, Configuration, Entries, Epoch, Journal, Notice},
     seed::seed,
+    trust::Trust,
 };
 
 /// How long the start of a job waits for the disk of its journal.
@@ -45,8 +45,8 @@ pub struct Resume {
     pub config: Configuration,
     /// The settings of [`Resume::config`].
     pub settings: Settings,
-    /// The job's secret.
-    pub secret: Secret,
+    /// The trust of the run.
+    pub trust: Trust,
     /// The epoch of the driver that has ended.
     pub epoch: DriverEpoch,
     /// The journal, which this driver holds now.
@@ -71,9 +71,9 @@ pub(crate) type Opened = (Option<Journal>, Option<mpsc::Receiver<Notice>>);
 pub(crate) struct Identity {
     pub(crate) run_id: String,
     pub(crate) epoch: DriverEpoch,
-    pub(crate) secret: Secret,
-    /// The join token of a new run.
-    pub(crate) token: Option<Token>,
+    pub(crate) trust: Trust,
+    /// The user has not been told yet how hosts join.
+    pub(crate) is_new: bool,
     /// Where the driver must listen, since agents know the address.
     pub(crate) listen: Option<SocketAddr>,
     /// Variables for the workers.
@@ -111,17 +111,23 @@ impl Begin {
             Self::New {
                 settings, run_id, ..
             } => {
-                let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
+                let run_id = match run_id {
+                    Some(run_id) => run_id.clone(),
+                    None => new_run_id()?,
+                };
+                let launch = &settings.launch;
+                let token = match (&launch.join, launch.embedder_fd) {
+                    (Some(join), _) => Some(join_token::open(join)?),
+                    (None, Some(_)) => Some(join_token::unlimited()?),
+                    (None, None) => None,
+                };
                 let sent = environment::sent(&settings.launch.env);
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
-                    run_id: match run_id {
-                        Some(run_id) => run_id.clone(),
-                        None => new_run_id()?,
-                    },
+                    trust: Trust::new(&run_id, token)?,
+                    run_id,
                     epoch: DriverEpoch(1),
-                    secret,
-                    token,
+                    is_new: true,
                     listen: settings.launch.listen,
                     variables: sent.variables,
                     withheld: sent.withheld,
@@ -131,8 +137,8 @@ impl Begin {
             Self::Resume(resume) => Ok(Identity {
                 run_id: resume.run_id.clone(),
                 epoch: DriverEpoch(resume.epoch.0 + 1),
-                secret: resume.secret.clone(),
-                token: None,
+                trust: resume.trust.clone(),
+                is_new: false,
                 listen: Some(resume.config.listen),
                 variables: resume.config.env.clone(),
                 withheld: 0,
@@ -171,7 +177,7 @@ impl Begin {
                     identity.directory.clone(),
                     identity.variables.clone(),
                     listen,
-                    &identity.secret,
+                    &identity.trust,
                 );
                 let entries = [configuration.entry(), epoch.entry()];
                 let created = create(&settings.journal, &identity.run_id, entries).await;
@@ -311,7 +317,9 @@ mod tests {
             assert_eq!(later.listen, Some(listen));
             assert_eq!(later.variables, first.variables);
             assert_eq!(later.directory, first.directory);
-            assert!(later.secret == first.secret && later.token.is_none());
+            assert_eq!(later.trust.authority(), first.trust.authority());
+            assert_eq!(later.trust.secret(), first.trust.secret());
+            assert!(!later.is_new);
             assert_eq!(begin.settings(), &settings);
             drop(begin.journal(&later, listen).await.expect("written"));
         }

@@ -2,11 +2,11 @@
 //!
 //! Both send lines of JSON over a socket that the driver inherits (`--parent-fd`):
 //! ```text
-//! driver -> embedder   {"listening":{"run_id":..,"port":..,"secret":..,"call_key":..}}   once, first
+//! driver -> embedder   {"listening":{"run_id":..,"port":..,"token":..,"call_key":..}}   once, first
 //! embedder -> driver   the requests of the admin socket (admin_socket::Request)   {"drain":{"host":..,"within_ms":..}}
 //! driver -> embedder   their answers (admin_socket::Answer)                       {"done":..} | {"refused":..}
 //! ```
-//! So the secret is in no file, no argument and no variable. If the embedder closes the socket, the job ends at once:
+//! So the token is in no file, no argument and no variable. If the embedder closes the socket, the job ends at once:
 //! without the embedder the hosts cannot be returned.
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use elasticrun_protocol::auth::Secret;
+use elasticrun_tls::token::Token;
 use serde::Serialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -26,7 +26,10 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::admin_socket::{AdminRequest, Answer};
+use crate::{
+    admin_socket::{AdminRequest, Answer},
+    trust::Trust,
+};
 
 /// The first line to the embedder.
 #[derive(Serialize)]
@@ -35,8 +38,9 @@ enum FirstMessage<'a> {
     Listening {
         run_id: &'a str,
         port: u16,
-        secret: String,
-        /// The key by which workers fetch a function that they call ([`Secret::call_key`]).
+        /// The token by which hosts join.
+        token: Option<&'a str>,
+        /// The key by which workers fetch a function that they call ([`Secret::call_key`](elasticrun_protocol::auth::Secret::call_key)).
         call_key: String,
     },
 }
@@ -48,18 +52,19 @@ enum FirstMessage<'a> {
 /// The descriptor is no stream socket.
 pub(crate) async fn serve(
     fd: RawFd,
-    listening: (&str, u16, &Secret),
+    listening: (&str, u16, &Trust),
     requests: mpsc::Sender<AdminRequest>,
     stop: CancellationToken,
     tasks: &TaskTracker,
 ) -> io::Result<CancellationToken> {
     let mut stream = UnixStream::from_std(inherited(fd)?)?;
-    let (run_id, port, secret) = listening;
+    let (run_id, port, trust) = listening;
+    let token = trust.token().map(Token::expose);
     let first = FirstMessage::Listening {
         run_id,
         port,
-        secret: secret.to_hex(),
-        call_key: secret.call_key(run_id).to_hex(),
+        token: token.as_ref().map(|token| token.as_str()),
+        call_key: trust.secret().call_key(run_id).to_hex(),
     };
     let gone = CancellationToken::new();
     send_line(&mut stream, &first).await?;
@@ -125,7 +130,7 @@ async fn send_line(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::IntoRawFd;
+    use std::{os::fd::IntoRawFd, time::SystemTime};
 
     use elasticrun_protocol::HostId;
 
@@ -137,8 +142,9 @@ mod tests {
         let (ours, theirs) = StdStream::pair().unwrap();
         let (sender, mut requests) = mpsc::channel(1);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let secret = Secret::from_token("a");
-        let listening = ("r1", 4000, &secret);
+        let token = Token::random(SystemTime::now()).unwrap();
+        let trust = Trust::new("r1", Some(token.clone())).unwrap();
+        let listening = ("r1", 4000, &trust);
         let gone = serve(ours.into_raw_fd(), listening, sender, stop, &tasks);
         let gone = gone.await.unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -149,9 +155,9 @@ mod tests {
         assert_eq!(
             first,
             format!(
-                r#"{{"listening":{{"run_id":"r1","port":4000,"secret":"{}","call_key":"{}"}}}}"#,
-                secret.to_hex(),
-                secret.call_key("r1").to_hex()
+                r#"{{"listening":{{"run_id":"r1","port":4000,"token":"{}","call_key":"{}"}}}}"#,
+                *token.expose(),
+                trust.secret().call_key("r1").to_hex()
             )
         );
         write
@@ -186,8 +192,8 @@ mod tests {
         let (sender, _requests) = mpsc::channel(1);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let file = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
-        let secret = Secret::from_token("a");
-        serve(file, ("r1", 1, &secret), sender, stop, &tasks)
+        let trust = Trust::new("r1", None).unwrap();
+        serve(file, ("r1", 1, &trust), sender, stop, &tasks)
             .await
             .unwrap_err();
     }

@@ -8,7 +8,6 @@ use std::{
 
 use elasticrun_agent::{AgentOptions, Ended, Launch};
 use elasticrun_plugin_sdk::text::one_line_within;
-use elasticrun_protocol::auth::Secret;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::{
@@ -101,7 +100,7 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
     };
     let options = AgentOptions::joining(
         request.driver.to_string(),
-        Secret::from_token(&token),
+        token,
         slots,
         request.host.clone(),
     );

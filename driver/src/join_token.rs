@@ -1,65 +1,60 @@
-//! The join token, by which hosts register themselves. The job's secret is derived from it.
+//! The join token, by which hosts register themselves.
 
 use std::{
-    fmt,
     fs::{File, OpenOptions},
     io::{Read, Write},
     net::SocketAddr,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, bail};
-use elasticrun_protocol::auth::Secret;
+use elasticrun_tls::token::Token;
+use zeroize::Zeroizing;
 
 use crate::{config::Join, report::Terminal};
 
-/// The job's secret: derived from the token if hosts may join by one, else random.
+/// How long a new token is valid.
+const LIFETIME: Duration = Duration::from_hours(24);
+
+/// The token by which hosts join a new run.
 ///
 /// # Errors
-/// The token file cannot be read or created, or other users may read it.
-pub(crate) fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
-    let token = match join {
-        None => return Ok((random()?, None)),
-        Some(Join {
-            token_file: Some(path),
-            ..
-        }) => read_or_create(path)?,
-        Some(Join {
-            token_file: None, ..
-        }) => random()?.to_hex(),
-    };
-    Ok((Secret::from_token(&token), Some(Token(token))))
-}
-
-/// The token by which a host joins.
-pub(crate) struct Token(String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
+/// The token file cannot be read or created, other users may read it, or its token has expired.
+pub(crate) fn open(join: &Join) -> anyhow::Result<Token> {
+    match &join.token_file {
+        Some(path) => read_or_create(path),
+        None => random(SystemTime::now() + LIFETIME),
     }
 }
 
-impl Token {
-    /// Prints how agents join. Prints the token only if the user asked for it.
-    pub(crate) fn announce(&self, join: &Join, address: SocketAddr, terminal: &Terminal) {
-        let file = join
-            .token_file
-            .as_deref()
-            .map_or("FILE".into(), |path| path.display().to_string());
-        let port = address.port();
-        terminal.line(&format!(
-            "hosts join by: elasticrun agent --join HOST:{port} --join-token-file {file}"
-        ));
-        if join.print {
-            terminal.line(&format!("join token: {}", self.0));
-        }
-    }
+/// A token without an expiry, for hosts that an embedder starts at any time of the job.
+///
+/// # Errors
+/// The system has no randomness.
+pub(crate) fn unlimited() -> anyhow::Result<Token> {
+    // Later times are taken for the last one that a token can name.
+    random(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(u32::MAX) * 100))
 }
 
-fn random() -> anyhow::Result<Secret> {
-    Secret::random().map_err(|error| anyhow::anyhow!("no randomness: {error}"))
+fn random(expiry: SystemTime) -> anyhow::Result<Token> {
+    Token::random(expiry).map_err(|error| anyhow::anyhow!("no randomness: {error}"))
+}
+
+/// Prints how agents join. Prints the token only if the user asked for it.
+pub(crate) fn announce(token: &Token, join: &Join, address: SocketAddr, terminal: &Terminal) {
+    let file = join
+        .token_file
+        .as_deref()
+        .map_or("FILE".into(), |path| path.display().to_string());
+    let port = address.port();
+    terminal.line(&format!(
+        "hosts join by: elasticrun agent --join HOST:{port} --join-token-file {file}"
+    ));
+    if join.print {
+        terminal.line(&format!("join token: {}", *token.expose()));
+    }
 }
 
 /// Reads the file of a token.
@@ -67,7 +62,7 @@ fn random() -> anyhow::Result<Secret> {
 /// # Errors
 /// The file cannot be read, or it is of this user and other users may read it. A file of another user, such as a secret
 /// that is mounted into a container, cannot be closed by this one.
-pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Token> {
     let context = || format!("--join-token-file {}", path.display());
     let mut file = File::open(path).with_context(context)?;
     // The mode of the file that is read, and not of another one that has taken its place.
@@ -81,9 +76,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
         }
         tracing::warn!("--join-token-file {path}: others may read it (mode {mode:03o})");
     }
-    let mut token = String::new();
-    file.read_to_string(&mut token).with_context(context)?;
-    Ok(token)
+    let mut text = Zeroizing::new(String::new());
+    file.read_to_string(&mut text).with_context(context)?;
+    text.parse().with_context(context)
 }
 
 /// Whether users may read a file of this mode who should not. Its group may, if the file is of another user.
@@ -91,22 +86,22 @@ fn is_open(is_ours: bool, mode: u32) -> bool {
     mode & if is_ours { 0o077 } else { 0o007 } != 0
 }
 
-fn read_or_create(path: &Path) -> anyhow::Result<String> {
+fn read_or_create(path: &Path) -> anyhow::Result<Token> {
     if path.exists() {
         let token = read(path)?;
-        if token.trim().len() < 16 {
+        if token.is_expired(SystemTime::now()) {
+            let path = path.display();
             bail!(
-                "--join-token-file {}: a token has at least 16 characters",
-                path.display()
+                "--join-token-file {path}: the token has expired; remove the file to get another one"
             );
         }
         return Ok(token);
     }
-    let token = random()?.to_hex();
+    let token = random(SystemTime::now() + LIFETIME)?;
     let mut file = (OpenOptions::new().write(true).create_new(true).mode(0o600))
         .open(path)
         .with_context(|| format!("--join-token-file {}", path.display()))?;
-    writeln!(file, "{token}")?;
+    writeln!(file, "{}", *token.expose())?;
     Ok(token)
 }
 
@@ -124,12 +119,40 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("token");
         let token = read_or_create(&path).expect("it is made");
-        assert_eq!(read(&path).expect("only we may read it").trim(), token);
+        assert_eq!(read(&path).expect("only we may read it"), token);
+        assert_eq!(read_or_create(&path).expect("it is there"), token);
         for mode in [0o640, 0o604] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
             let error = read(&path).expect_err("others may read it").to_string();
             assert!(error.contains("others may read it"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_expired_token_and_one_of_an_earlier_release_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("token");
+        let expired = random(SystemTime::now()).expect("randomness");
+        let earlier = "0123456789abcdef".repeat(4);
+        for (text, why) in [
+            (expired.expose().as_str(), "the token has expired; remove"),
+            (&earlier, "it does not begin with er2."),
+        ] {
+            fs::write(&path, text).expect("it is ours");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+            let error = read_or_create(&path).expect_err("it is worth nothing");
+            let error = format!("{error:#}");
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_token_without_an_expiry_has_not_expired_in_a_century() {
+        let token = unlimited().expect("randomness");
+        let century = Duration::from_hours(24 * 36_500);
+        assert!(!token.is_expired(SystemTime::now() + century));
+        assert_eq!(token.expose().parse(), Ok(token));
     }
 
     #[test]

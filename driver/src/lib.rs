@@ -40,3 +40,4 @@ pub mod start;
 pub mod store;
 pub mod supervise;
 pub mod task_service;
+mod trust;

@@ -149,7 +149,7 @@ impl Unfinished {
         };
         let saved = &stored.entries;
         let config = Configuration::read(saved).ok_or(missing("configuration"))?;
-        let secret = config.secret().ok_or(missing("secret"))?;
+        let trust = config.trust().ok_or(missing("certificate authority"))?;
         let DriverEpoch(epoch) = Epoch::read(saved).ok_or(missing("epoch"))?.epoch;
         if let Some(directory) = &config.directory {
             env::set_current_dir(directory).map_err(|why| Error::Directory {
@@ -176,7 +176,7 @@ impl Unfinished {
             saved,
             config,
             settings,
-            secret,
+            trust,
             epoch: DriverEpoch(epoch),
             journal,
             notices,

@@ -25,7 +25,7 @@ use crate::{
     control_port::ControlPort,
     discovery, embedder, exit,
     inputs::Inputs,
-    journal,
+    join_token, journal,
     launch::{AgentLog, Launcher},
     logging,
     recording::Recording,
@@ -77,19 +77,19 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let Identity {
         run_id,
         epoch,
-        secret,
-        token,
+        trust,
+        is_new,
         withheld,
         ..
     } = identity;
     let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
-    if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
-        token.announce(join, address, &terminal);
+    if let (true, Some(token), Some(join)) = (is_new, trust.token(), &settings.launch.join) {
+        join_token::announce(token, join, address, &terminal);
     }
 
     if let Some(fd) = settings.launch.call {
-        match call_key::write_key(fd, &secret, &run_id) {
+        match call_key::write_key(fd, trust.secret(), &run_id) {
             // The caller has read the key of an earlier driver, or has not, since that was killed before it wrote it.
             Err(error) if saved.is_some() => tracing::debug!(%error, "the caller has the key"),
             written => written.with_context(|| format!("--call-fd {fd}"))?,
@@ -110,7 +110,8 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let store = store::start().context("cannot start a thread")?;
     let clock = Clock::start(settings.timeouts.heartbeat);
     let port = Port {
-        secret: secret.clone(),
+        tls: trust.control_port()?,
+        trust: trust.clone(),
         run_id: run_id.clone(),
         silence: lease_of(&settings).silence(),
         orphan_timeout: settings.timeouts.orphan,
@@ -137,7 +138,7 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let signals = match settings.launch.embedder_fd {
         None => signals,
         Some(fd) => {
-            let listening = (run_id.as_str(), address.port(), &secret);
+            let listening = (run_id.as_str(), address.port(), &trust);
             let gone = embedder::serve(fd, listening, admin_in, stop.clone(), &tasks).await;
             signals.with_embedder(gone.with_context(|| format!("--parent-fd {fd}"))?)
         }
@@ -161,7 +162,7 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         setup,
         launcher: Launcher::new(
             settings.launch.clone(),
-            secret,
+            trust,
             run_id.clone(),
             address,
             launches_in,

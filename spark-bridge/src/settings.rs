@@ -2,9 +2,10 @@
 
 use std::{io::BufRead, net::IpAddr, time::Duration};
 
-use elasticrun_agent::{AgentOptions, SettingsError, hex, read_settings};
-use elasticrun_protocol::{auth::Secret, control::Task};
-use serde::Deserialize;
+use elasticrun_agent::{AgentOptions, SettingsError, read_settings};
+use elasticrun_protocol::control::Task;
+use elasticrun_tls::token::Token;
+use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio_util::sync::CancellationToken;
 
 /// How task services are started, for error messages.
@@ -18,9 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// Addresses of the driver (`host:port`), tried in turn.
     pub driver: Vec<String>,
-    /// The job's secret, in hexadecimal digits.
-    #[serde(deserialize_with = "hex::deserialize")]
-    pub secret: Secret,
+    /// The token by which the task gets the keys of the job.
+    #[serde(deserialize_with = "token")]
+    pub token: Token,
     /// The task of this service.
     pub task: Task,
     /// The process ids above this one. The service ends when the first of these processes ends.
@@ -57,24 +58,35 @@ impl Settings {
             task: Some(self.task),
             abandoned,
             connect_timeout: CONNECT_TIMEOUT,
-            ..AgentOptions::joining(String::new(), self.secret, 1, Some(host))
+            ..AgentOptions::joining(String::new(), self.token, 1, Some(host))
         }
     }
 }
 
+fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(D::Error::custom)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
-    fn line(slot: &str) -> String {
-        let secret = Secret::from_token("a").to_hex();
+    fn token() -> String {
+        let token = Token::random(SystemTime::now()).unwrap();
+        token.expose().to_string()
+    }
+
+    fn line(slot: &str, token: &str) -> String {
         let task = format!(r#"{{"machine":"10.0.0.1","slot":{slot},"attempt":7}}"#);
-        format!("{{\"driver\":[\"d:1\"],\"secret\":\"{secret}\",\"task\":{task}}}\n")
+        format!("{{\"driver\":[\"d:1\"],\"token\":\"{token}\",\"task\":{task}}}\n")
     }
 
     #[test]
     fn an_attempt_is_a_host_of_its_own_with_one_slot() {
-        let settings = Settings::read(&mut line("3").as_bytes()).unwrap();
+        let settings = Settings::read(&mut line("3", &token()).as_bytes()).unwrap();
         let agent = settings.agent(CancellationToken::new());
         assert_eq!(agent.host.unwrap().as_str(), "10.0.0.1/3.7");
         assert_eq!((agent.slots, agent.self_registered), (1, true));
@@ -86,11 +98,14 @@ mod tests {
             let error = Settings::read(&mut text.as_bytes()).unwrap_err();
             assert!(matches!(error, SettingsError::Missing { .. }), "{error}");
         }
-        let error = Settings::read(&mut line("-3").as_bytes()).unwrap_err();
+        let token = token();
+        let error = Settings::read(&mut line("-3", &token).as_bytes()).unwrap_err();
         assert!(matches!(error, SettingsError::Malformed { .. }), "{error}");
-        let secret = Secret::from_token("a").to_hex();
-        assert!(!format!("{error} {error:?}").contains(&secret));
-        let settings = Settings::read(&mut line("3").as_bytes()).unwrap();
-        assert!(!format!("{settings:?}").contains(&secret));
+        let secret = token.split('.').nth(2).unwrap();
+        assert!(!format!("{error} {error:?}").contains(secret));
+        let settings = Settings::read(&mut line("3", &token).as_bytes()).unwrap();
+        assert!(!format!("{settings:?}").contains(secret));
+        let error = Settings::read(&mut line("3", "00").as_bytes()).unwrap_err();
+        assert!(matches!(error, SettingsError::Malformed { .. }), "{error}");
     }
 }

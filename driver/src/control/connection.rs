@@ -1,35 +1,68 @@
 //! One connection of an agent, from its handshake to its end.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::BufMut;
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{
     FromAgent, HostId, ToAgent,
-    auth::{ADOPTION, Purpose},
     control::{Output, OutputOf, OutputTaken, Register},
     frame::{self, FrameBuffer},
+    opening::Purpose,
+    store::StoreOf,
 };
+use elasticrun_tls::{
+    TlsStream, enrol,
+    opening::{self, Accepted, Connection},
+};
+use serde::de::DeserializeOwned;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, tcp::OwnedReadHalf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, split},
+    net::TcpStream,
     sync::{OwnedSemaphorePermit, mpsc},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{AGENT_KEEPS_OUTPUT, HANDSHAKE, Input, LINGER, Port, handshake};
+use super::{AGENT_KEEPS_OUTPUT, HANDSHAKE, Input, LINGER, Port};
 use crate::console::Piece;
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
 const ORDERS: usize = 4096;
 
+/// Why the connection of an agent that has ended is lost.
+const CLOSED: &str = "its agent closed the connection";
+
 /// How long TCP may wait for an acknowledgement. Missing heartbeats end the connection of an agent long before.
 const TCP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What the control port serves.
+const SERVES: [Purpose; 3] = [Purpose::Control, Purpose::Output, Purpose::Store];
+
+/// Why a peer was refused, or its connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Its connection was not opened.
+    #[error(transparent)]
+    Opening(#[from] opening::Error),
+    /// It has no join token of this job.
+    #[error(transparent)]
+    Enrolment(#[from] enrol::Error),
+    /// It names a host that is not the one of its certificate.
+    #[error("it registers as host {host}, and has the certificate of another one")]
+    OtherHost {
+        /// The host that it names.
+        host: HostId,
+    },
+    /// The stream failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
 
 /// Sends commands to one agent. Cheap to clone. The connection closes when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -61,9 +94,9 @@ impl Writer {
     }
 }
 
-/// Serves one connection. `permit` is held until the peer has proved the secret.
+/// Serves one connection. `permit` is held until the peer has proved itself.
 pub(super) async fn run(
-    mut stream: TcpStream,
+    stream: TcpStream,
     from: SocketAddr,
     instance: u64,
     port: Port,
@@ -75,52 +108,76 @@ pub(super) async fn run(
     if let Err(error) = elasticrun_agent::tune_control(&stream, TCP_TIMEOUT) {
         tracing::debug!(%error, "a connection is as it is");
     }
-    let mut frames = FrameBuffer::unproven();
-    let proved = timeout(
-        HANDSHAKE,
-        handshake::accept(&mut stream, &mut frames, &port.secret),
-    )
-    .await;
-    let opened = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
-        Ok(opened) => opened,
-        Err(error) => return port.refusals.log(from, &error),
+    let connection = match opening::accept(stream, &port.tls, &SERVES, HANDSHAKE).await {
+        Ok(Accepted::Opened(connection)) => connection,
+        Ok(Accepted::Enrolling(stream)) => return enrol(stream, from, &port).await,
+        Err(error) => return port.refusals.log(from, &error.into()),
     };
     drop(permit);
-    let served = match opened.purpose {
-        Purpose::Control => {
-            let version = opened.version;
-            control(stream, frames, from, (instance, version), &port).await
-        }
-        Purpose::Output => output(stream, frames, instance, &port).await,
-        Purpose::Store => store(stream, frames, &port).await,
+    let served = match connection.opened.purpose {
+        Purpose::Control => control(connection, from, instance, &port).await,
+        Purpose::Output => output(connection, instance, &port).await,
+        Purpose::Store => store(connection, &port).await,
         Purpose::Memory => Ok(()),
     };
-    if let Err(error) = served {
-        tracing::debug!(peer = %from, %error, "a connection ended");
+    match served {
+        Err(error @ Error::OtherHost { .. }) => port.refusals.log(from, &error),
+        Err(error) => tracing::debug!(peer = %from, %error, "a connection ended"),
+        Ok(()) => {}
+    }
+}
+
+/// Gives credentials to a host that proves a join token. It connects again with them.
+async fn enrol(stream: TlsStream<TcpStream>, from: SocketAddr, port: &Port) {
+    let (tokens, now) = (port.trust.tokens(), SystemTime::now());
+    let issue = |host: &str| port.trust.credentials(host);
+    match enrol::grant(stream, &tokens, now, HANDSHAKE, issue).await {
+        Ok(host) => tracing::debug!(peer = %from, host, "a host has proved its join token"),
+        Err(error) => port.refusals.log(from, &error.into()),
+    }
+}
+
+/// Reads the first message of a peer, which names its host. The host must be that of its certificate.
+async fn introduced<T: DeserializeOwned>(
+    connection: &mut Connection<TcpStream>,
+    port: &Port,
+    host: impl Fn(&T) -> &HostId,
+) -> Result<T, Error> {
+    let (stream, frames) = (&mut connection.stream, &mut connection.frames);
+    let message = timeout(HANDSHAKE, opening::read(stream, frames))
+        .await
+        .unwrap_or(Err(opening::Error::TimedOut))?;
+    let host = host(&message);
+    match stream.session().peer_is_on(&port.run_id, host.as_str()) {
+        true => Ok(message),
+        false => Err(Error::OtherHost { host: host.clone() }),
     }
 }
 
 async fn control(
-    mut stream: TcpStream,
-    mut frames: FrameBuffer,
+    mut connection: Connection<TcpStream>,
     from: SocketAddr,
-    (instance, version): (u64, u16),
+    instance: u64,
     port: &Port,
-) -> Result<(), handshake::Error> {
-    let register: Register = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
-        .await
-        .unwrap_or(Err(handshake::Error::TimedOut))?;
+) -> Result<(), Error> {
+    let register: Register =
+        introduced(&mut connection, port, |first: &Register| &first.host).await?;
+    let Connection {
+        stream,
+        frames,
+        opened,
+    } = connection;
     let host = register.host.clone();
     let span = error_span!("host", id = %host);
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = split(stream);
     let (sender, receiver) = mpsc::channel(ORDERS);
     let close = CancellationToken::new();
     let written = write(writer, receiver, close.clone(), LINGER);
     port.tasks.spawn(written.instrument(span));
     let connected = Input::Connected {
         software: register.software.clone(),
-        version,
-        agent: connected(register, from.ip(), (instance, version), &port.run_id),
+        version: opened.version,
+        agent: connected(register, from.ip(), instance, &port.run_id),
         writer: Writer {
             frames: sender,
             close: close.clone(),
@@ -146,12 +203,7 @@ async fn control(
 
 /// The registration as an event. Other hosts reach the agent at the address that it registers, else at the source address of
 /// its connection.
-fn connected(
-    register: Register,
-    from: IpAddr,
-    (instance, version): (u64, u16),
-    run_id: &str,
-) -> AgentConnected {
+fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> AgentConnected {
     AgentConnected {
         host: register.host,
         instance,
@@ -166,14 +218,15 @@ fn connected(
         durable: register.durable,
         task: register.task,
         agent: register.agent,
-        returns: version >= ADOPTION,
+        // Each version with TLS has the messages of a return.
+        returns: true,
         adoption: register.adoption,
     }
 }
 
 /// Reads reports until the connection ends. Returns why it ended.
 async fn read(
-    mut reader: OwnedReadHalf,
+    mut reader: ReadHalf<TlsStream<TcpStream>>,
     mut frames: FrameBuffer,
     host: &HostId,
     instance: u64,
@@ -199,7 +252,11 @@ async fn read(
             }
         }
         match read_some(&mut reader, &mut frames, port).await {
-            Some(Ok(0)) => return "its agent closed the connection".into(),
+            Some(Ok(0)) => return CLOSED.into(),
+            // The kernel closes the connection of an agent that was killed.
+            Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return CLOSED.into();
+            }
             Some(Ok(_)) => {}
             Some(Err(error)) => return format!("the connection to its agent failed: {error}"),
             None => {
@@ -212,7 +269,7 @@ async fn read(
 
 /// Reads the next bytes. `None` if the agent is silent for too long while the driver runs.
 async fn read_some(
-    reader: &mut OwnedReadHalf,
+    reader: &mut (impl AsyncRead + Unpin),
     frames: &mut FrameBuffer,
     port: &Port,
 ) -> Option<std::io::Result<usize>> {
@@ -251,9 +308,13 @@ async fn write(
         while let Ok(more) = queue.try_recv() {
             batch.extend_from_slice(&more);
         }
+        let write = async {
+            writer.write_all(&batch).await?;
+            writer.flush().await
+        };
         let written = tokio::select! {
             biased;
-            written = writer.write_all(&batch) => written,
+            written = write => written,
             () = &mut over => return tracing::debug!("an agent does not read its last commands"),
         };
         if let Err(error) = written {
@@ -266,35 +327,37 @@ async fn write(
 }
 
 /// Passes the connection to the store's thread.
-async fn store(
-    mut stream: TcpStream,
-    mut frames: FrameBuffer,
-    port: &Port,
-) -> Result<(), handshake::Error> {
-    let agent = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
-        .await
-        .unwrap_or(Err(handshake::Error::TimedOut))?;
-    port.store
-        .connection_opened(agent, stream.into_std()?, frames);
+async fn store(mut connection: Connection<TcpStream>, port: &Port) -> Result<(), Error> {
+    let agent = introduced(&mut connection, port, |first: &StoreOf| &first.host).await?;
+    // The runtime of another thread takes the socket over.
+    let (session, stream, unread) = connection.stream.into_parts();
+    let stream = TlsStream::new(session, stream.into_std()?, unread);
+    (port.store).connection_opened(agent, stream, connection.frames);
     Ok(())
 }
 
 /// Passes output of workers to the console.
 async fn output(
-    mut stream: TcpStream,
-    mut frames: FrameBuffer,
+    mut connection: Connection<TcpStream>,
     instance: u64,
     port: &Port,
-) -> Result<(), handshake::Error> {
-    let OutputOf { host, sender } = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
-        .await
-        .unwrap_or(Err(handshake::Error::TimedOut))?;
+) -> Result<(), Error> {
+    let OutputOf { host, sender } =
+        introduced(&mut connection, port, |first: &OutputOf| &first.host).await?;
+    let Connection {
+        mut stream,
+        mut frames,
+        ..
+    } = connection;
     let open = port.outputs.open(host, instance);
     // A network that is back within this time still delivers what the workers have printed.
     let linger = port.orphan_timeout + AGENT_KEEPS_OUTPUT;
     let mut acknowledged = None;
     loop {
-        while let Some(output) = frames.next_message::<Output>()? {
+        while let Some(output) = frames
+            .next_message::<Output>()
+            .map_err(opening::Error::Frame)?
+        {
             let host = open.host.clone();
             let number = output.number;
             if sender.is_some_and(|sender| !port.outputs.take(&host, sender, number)) {
@@ -307,8 +370,8 @@ async fn output(
         if let Some(sender) = sender {
             let number = port.outputs.taken(&open.host, sender);
             if acknowledged.replace(number) != Some(number) {
-                let taken = frame::to_frame(&OutputTaken { number })?;
-                timeout(linger, stream.write_all(&taken))
+                let taken = OutputTaken { number };
+                timeout(linger, opening::write(&mut stream, &taken))
                     .await
                     .unwrap_or(Ok(()))?;
             }

@@ -1,19 +1,19 @@
-//! The control port: agents connect, prove the job's secret, and then exchange frames.
+//! The control port: agents connect by mutual TLS, and then exchange frames. Hosts with a join token enrol there.
 //!
 //! Each agent has one task that reads and one that writes. Messages go to the [`Input`] channel of the run loop. A peer
-//! that does not prove the secret within [`HANDSHAKE`] is dropped with one line in the log. It has read only a challenge.
+//! that proves nothing within [`HANDSHAKE`] is dropped with one line in the log.
 //!
 //! None of these functions is cancel-safe. They run as tasks of a [`TaskTracker`] and end with it.
 
 mod connection;
-mod handshake;
 mod outputs;
 mod refusals;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_core::AgentConnected;
-use elasticrun_protocol::{FromAgent, HostId, auth::Secret};
+use elasticrun_protocol::{FromAgent, HostId};
+use elasticrun_tls::ServerConfig;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -21,12 +21,12 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{clock::Clock, console::Console, store};
+use crate::{clock::Clock, console::Console, store, trust::Trust};
 pub use connection::Writer;
 pub use outputs::Outputs;
 pub use refusals::Refusals;
 
-/// How long a peer may take to prove the job's secret.
+/// How long a peer may take to prove itself.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long an agent may take to read its last commands once its connection is closed.
@@ -41,7 +41,7 @@ const MAX_HANDSHAKES: usize = 1024;
 /// Messages of agents to the run loop.
 #[derive(Debug)]
 pub enum Input {
-    /// An agent has proved the secret.
+    /// An agent has proved itself.
     Connected {
         /// Its registration.
         agent: AgentConnected,
@@ -75,8 +75,10 @@ pub enum Input {
 /// The context of all connections.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// The job's secret.
-    pub secret: Secret,
+    /// Whose connections are accepted.
+    pub tls: ServerConfig,
+    /// Issues the credentials of hosts that enrol.
+    pub trust: Trust,
     /// The id of the run. Agents that reconnect name it.
     pub run_id: String,
     /// Silence after which an agent is lost, by `clock`.

@@ -10,7 +10,7 @@ use std::{
 use elasticrun_plugin_sdk::text::one_line;
 use tokio::time::Instant;
 
-use super::handshake;
+use super::connection;
 
 /// Lines that are logged in a window.
 const SHOWN: usize = 10;
@@ -25,7 +25,7 @@ pub struct Refusals(Arc<Mutex<Window>>);
 impl Refusals {
     /// Logs a refused peer, unless there were many in a short time. Then they are counted, and the next line that is logged
     /// follows their number.
-    pub(super) fn log(&self, from: SocketAddr, error: &handshake::Error) {
+    pub(super) fn log(&self, from: SocketAddr, error: &connection::Error) {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let verdict = window.judge(Instant::now());
         drop(window);

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr};
 
 use elasticrun_protocol::auth::Secret;
+use elasticrun_tls::StoredAuthority;
 use serde::{Deserialize, Serialize};
 
 use super::{Entries, Entry};
-use crate::config::Words;
+use crate::{config::Words, trust::Trust};
 
 /// The key of the entry.
 pub(super) const KEY: &str = "config";
@@ -28,6 +29,12 @@ pub struct Configuration {
     pub listen: SocketAddr,
     /// The job's secret in hexadecimal.
     secret: String,
+    /// The job's certificate authority. A release without TLS has none.
+    #[serde(default)]
+    authority: Option<StoredAuthority>,
+    /// The text of the token by which hosts join, if they may.
+    #[serde(default)]
+    token: Option<String>,
 }
 
 impl fmt::Debug for Configuration {
@@ -48,7 +55,7 @@ impl Configuration {
         directory: Option<String>,
         env: BTreeMap<String, String>,
         listen: SocketAddr,
-        secret: &Secret,
+        trust: &Trust,
     ) -> Self {
         Self {
             settings,
@@ -56,14 +63,21 @@ impl Configuration {
             directory,
             env,
             listen,
-            secret: secret.to_hex(),
+            secret: trust.secret().to_hex(),
+            authority: Some(trust.authority()),
+            token: trust.token().map(|token| token.expose().to_string()),
         }
     }
 
-    /// The job's secret. `None` if the text is none.
+    /// The trust of the run. `None` if a part is missing, or cannot be used.
     #[must_use]
-    pub fn secret(&self) -> Option<Secret> {
-        Secret::from_hex(&self.secret)
+    pub fn trust(&self) -> Option<Trust> {
+        let secret = Secret::from_hex(&self.secret)?;
+        let token = match &self.token {
+            Some(text) => Some(text.parse().ok()?),
+            None => None,
+        };
+        Trust::restore(self.authority.as_ref()?, secret, token).ok()
     }
 
     /// The configuration in these entries. `None` if it is missing or cannot be read.
@@ -82,23 +96,31 @@ impl Configuration {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use elasticrun_tls::token::Token;
+
     use super::*;
 
     #[test]
     fn a_configuration_is_read_as_it_was_written_and_shows_no_secret() {
-        let secret = Secret::from_token("a token of sixteen");
+        let token = Token::random(SystemTime::now()).expect("randomness");
+        let trust = Trust::new("run", Some(token.clone())).expect("randomness");
         let env = [("TOKEN".to_owned(), "private".to_owned())];
         let listen = SocketAddr::from(([127, 0, 0, 1], 61_000));
         let command = vec!["train".to_owned()];
         let written =
-            Configuration::new(Words::default(), command, None, env.into(), listen, &secret);
+            Configuration::new(Words::default(), command, None, env.into(), listen, &trust);
         let Entry { key, value } = written.entry();
         let entries = Entries::from([(key, value.expect("a value"))]);
         let read = Configuration::read(&entries).expect("sound");
         assert_eq!(read, written);
-        assert_eq!(read.secret(), Some(secret.clone()));
-        let shown = format!("{read:?}");
-        assert!(!shown.contains("private") && !shown.contains(&secret.to_hex()));
+        let restored = read.trust().expect("sound");
+        assert_eq!(restored.secret(), trust.secret());
+        assert_eq!(restored.authority(), trust.authority());
+        assert_eq!(restored.token(), Some(&token));
+        let shown = format!("{read:?} {restored:?}");
+        assert!(!shown.contains("private") && !shown.contains(&trust.secret().to_hex()));
     }
 
     #[test]
@@ -108,7 +130,7 @@ mod tests {
         let read = Configuration::read(&Entries::from([(KEY.to_owned(), text.to_vec())]));
         let read = read.expect("it can be read");
         assert_eq!((read.directory.clone(), read.env.len()), (None, 0));
-        assert!(read.secret().is_none());
+        assert!(read.trust().is_none());
         assert!(
             read.settings.read().is_ok(),
             "an unknown setting is ignored"

@@ -1,7 +1,7 @@
 //! Launchers: they start an agent on each host, by fork or by the system's ssh. The agent connects to the driver by itself.
 //! From then on its connection counts, not the launch.
 //!
-//! The settings of the agent, including the job's secret, go to its standard input as one line. They are in no argument and
+//! The settings of the agent, including the keys of its host, go to its standard input as one line. They are in no argument and
 //! in no remote command line.
 
 mod agent_log;
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use elasticrun_agent::Launch;
 use elasticrun_core::sources::Sources;
 use elasticrun_plugin_sdk::{Host, hosts::HostSpec};
-use elasticrun_protocol::{HostId, auth::Secret};
+use elasticrun_protocol::HostId;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -29,7 +29,10 @@ use self::{
     push::PUSHES_AT_ONCE,
     supervise::{Plan, supervise},
 };
-use crate::config::{self, launcher_of};
+use crate::{
+    config::{self, launcher_of},
+    trust::Trust,
+};
 
 /// How long the agent of an abandoned launch may take to end by itself.
 const ABANDON_GRACE: Duration = Duration::from_secs(3);
@@ -65,7 +68,7 @@ pub(crate) struct Launcher {
     program: Program,
     /// The turns of pushes.
     pushes: Arc<Semaphore>,
-    secret: Secret,
+    trust: Trust,
     run_id: String,
     address: SocketAddr,
     /// The addresses of hosts that are reached by ssh, and the version of the list that has them.
@@ -85,7 +88,7 @@ impl Launcher {
     /// A launcher of agents that connect to the driver, whose socket is bound to `address`.
     pub(crate) fn new(
         settings: config::Launch,
-        secret: Secret,
+        trust: Trust,
         run_id: String,
         address: SocketAddr,
         ended: mpsc::Sender<Ended>,
@@ -96,7 +99,7 @@ impl Launcher {
             settings,
             program: Program::current(),
             pushes: Arc::new(Semaphore::new(PUSHES_AT_ONCE)),
-            secret,
+            trust,
             run_id,
             address,
             remote: (0, Arc::default()),
@@ -185,9 +188,10 @@ impl Launcher {
             stop,
         };
         self.running.insert(id.clone(), running);
-        let launch = Launch {
+        let credentials = self.trust.credentials(id.as_str());
+        let launch = credentials.map(|credentials| Launch {
             driver: Vec::new(),
-            secret: self.secret.clone(),
+            credentials,
             run_id: Some(self.run_id.clone()),
             host: id.clone(),
             slots: host.slots.unwrap_or(0),
@@ -196,7 +200,7 @@ impl Launcher {
             // The driver listens on loopback if no other host can join.
             local_only: self.address.ip().is_loopback(),
             log_level: Some(self.log.level().name().into()),
-        };
+        });
         let plan = Plan {
             launcher,
             routes: self.routes(&host, sources, launcher),
@@ -210,7 +214,10 @@ impl Launcher {
         let (host, ended) = (id.clone(), self.ended.clone());
         let span = self.log.host(&host);
         let supervised = async move {
-            let why = supervise(plan, launch, stopped).await;
+            let why = match launch {
+                Ok(launch) => supervise(plan, launch, stopped).await,
+                Err(error) => error.to_string(),
+            };
             let _ = ended.send(Ended { host, number, why }).await;
         };
         self.tasks.spawn(supervised.instrument(span));

@@ -10,8 +10,9 @@ use std::{
 };
 
 use elasticrun_protocol::{frame::FrameBuffer, store::FromHost};
+use elasticrun_tls::{TlsStream, write_or_flush};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, split},
     net::TcpStream,
     sync::mpsc,
 };
@@ -46,7 +47,7 @@ pub(super) struct Channels {
 }
 
 /// Serves a connection until the agent or the server ends it. Not cancel-safe: it is a task of the store's runtime.
-pub(super) async fn serve(stream: StdStream, frames: FrameBuffer, channels: Channels) {
+pub(super) async fn serve(stream: TlsStream<StdStream>, frames: FrameBuffer, channels: Channels) {
     let (connection, events) = (channels.connection, channels.events.clone());
     if let Err(error) = exchange(stream, frames, channels).await {
         tracing::debug!(connection, %error, "a connection to the store ended");
@@ -57,13 +58,17 @@ pub(super) async fn serve(stream: StdStream, frames: FrameBuffer, channels: Chan
 }
 
 async fn exchange(
-    stream: StdStream,
+    stream: TlsStream<StdStream>,
     mut frames: FrameBuffer,
     mut channels: Channels,
 ) -> io::Result<()> {
-    let (mut reader, mut writer) = TcpStream::from_std(stream)?.into_split();
+    let (session, stream, unread) = stream.into_parts();
+    let stream = TlsStream::new(session, TcpStream::from_std(stream)?, unread);
+    let (mut reader, mut writer) = split(stream);
     let mut unsent: Vec<u8> = Vec::new();
     let mut sent = 0;
+    // Written bytes may wait within the stream.
+    let mut unflushed = false;
     loop {
         while let Some(message) = next(&mut frames)? {
             let connection = channels.connection;
@@ -80,8 +85,9 @@ async fn exchange(
                 channels.queued.fetch_sub(frame.len(), Ordering::Relaxed);
                 unsent.extend_from_slice(&frame);
             }
-            written = writer.write(&unsent[sent..]), if waiting > 0 => {
+            written = write_or_flush(&mut writer, &unsent[sent..]), if waiting > 0 || unflushed => {
                 sent += written?;
+                unflushed = waiting > 0;
                 if sent == unsent.len() {
                     unsent.clear();
                     sent = 0;

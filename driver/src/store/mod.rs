@@ -10,6 +10,7 @@ use std::{io, net::TcpStream, thread};
 
 use elasticrun_core::store::Limits;
 use elasticrun_protocol::{DriverEpoch, HostId, Round, frame::FrameBuffer, store::StoreOf};
+use elasticrun_tls::TlsStream;
 use tokio::sync::mpsc;
 
 /// An event of the driver that concerns the store.
@@ -28,7 +29,7 @@ enum DriverEvent {
 #[derive(Debug)]
 struct OpenedConnection {
     agent: StoreOf,
-    stream: TcpStream,
+    stream: TlsStream<TcpStream>,
     /// Bytes that are read already.
     frames: FrameBuffer,
 }
@@ -74,7 +75,12 @@ impl Handle {
     }
 
     /// Passes an authenticated connection to the store.
-    pub(crate) fn connection_opened(&self, agent: StoreOf, stream: TcpStream, frames: FrameBuffer) {
+    pub(crate) fn connection_opened(
+        &self,
+        agent: StoreOf,
+        stream: TlsStream<TcpStream>,
+        frames: FrameBuffer,
+    ) {
         let opened = OpenedConnection {
             agent,
             stream,

@@ -2,22 +2,32 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use elasticrun_protocol::{
     AgentCommand, DriverEpoch, HostId, ToAgent,
-    auth::Purpose,
     control::{Adoption, Register, Setup},
     frame::FrameBuffer,
+    opening::Purpose,
+};
+use elasticrun_tls::{
+    Error as TlsError, TlsStream, enrol,
+    opening::{self, Connection},
 };
 use tokio::{
     net::{TcpStream, lookup_host},
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::{AgentOptions, Error, clock::Clock, error::PeerError, wire};
+use crate::{
+    AgentOptions, Error,
+    clock::Clock,
+    error::PeerError,
+    keys::{Keyring, Keys},
+    wire,
+};
 
 /// How long one address may take to resolve, and to accept a connection.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,11 +40,10 @@ const WARN_INTERVAL: Duration = Duration::from_secs(30);
 /// An authenticated connection to the driver, and what it needs to become a control connection.
 #[derive(Debug)]
 pub(crate) struct Reached {
-    stream: TcpStream,
-    frames: FrameBuffer,
-    /// The protocol version that both sides speak.
-    pub(crate) version: u16,
+    connection: Connection<TcpStream>,
     candidate: String,
+    /// The keys of the driver's job.
+    pub(crate) keys: Arc<Keys>,
     /// The driver's address, for further connections.
     pub(crate) driver: SocketAddr,
     /// The local address of the route to the driver.
@@ -57,7 +66,7 @@ pub(crate) struct Registration {
 /// The control connection after the driver has sent the setup of the run.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: TlsStream<TcpStream>,
     pub(crate) frames: FrameBuffer,
     pub(crate) epoch: DriverEpoch,
     /// The protocol version that both sides speak.
@@ -71,16 +80,21 @@ pub(crate) struct Joined {
 ///
 /// Retries refused connections and timeouts until the deadline. Does not retry a failed authentication. An agent that joins
 /// by itself warns after the first turn without success, and then every [`WARN_INTERVAL`].
-pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<Reached, Error> {
+pub(crate) async fn reach(
+    options: &AgentOptions,
+    host: &HostId,
+    keyring: &mut Keyring,
+    deadline: Instant,
+) -> Result<Reached, Error> {
     let mut backoff = FIRST_BACKOFF;
     let mut warns = options.self_registered.then(Instant::now);
     loop {
         let mut tried = Vec::new();
         let mut refused = None;
         for candidate in &options.driver {
-            match reach_one(candidate, options).await {
+            match reach_one(candidate, host, keyring).await {
                 Ok(reached) => return Ok(reached),
-                Err(PeerError::Auth(source)) => {
+                Err(PeerError::Untrusted(source)) => {
                     refused.get_or_insert(Error::Handshake {
                         address: candidate.clone(),
                         source,
@@ -115,22 +129,27 @@ pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<R
 /// Tries one address of the driver.
 pub(crate) async fn reach_one(
     candidate: &str,
-    options: &AgentOptions,
+    host: &HostId,
+    keyring: &mut Keyring,
 ) -> Result<Reached, PeerError> {
     let addresses = timeout(ADDRESS_TIMEOUT, lookup_host(candidate))
         .await
         .unwrap_or_else(|_| Err(std::io::Error::other("its name is not resolved in time")))?;
     let mut last = PeerError::TimedOut;
     for address in addresses {
-        match dial(address, options, Purpose::Control).await {
-            Ok((stream, frames, version)) => {
+        match dial_control(address, host, keyring).await {
+            Ok((connection, keys)) => {
                 return Ok(Reached {
                     driver: address,
-                    local: stream.local_addr()?.ip().to_canonical(),
+                    local: connection
+                        .stream
+                        .get_ref()
+                        .local_addr()?
+                        .ip()
+                        .to_canonical(),
                     candidate: candidate.to_owned(),
-                    stream,
-                    frames,
-                    version,
+                    connection,
+                    keys,
                 });
             }
             Err(error) => last = error,
@@ -139,23 +158,59 @@ pub(crate) async fn reach_one(
     Err(last)
 }
 
-/// Opens an authenticated connection to the driver. Also gives the protocol version that both sides speak.
+/// Opens a control connection. An agent with a join token enrols first, unless its keys are those of the driver's job.
+async fn dial_control(
+    address: SocketAddr,
+    host: &HostId,
+    keyring: &mut Keyring,
+) -> Result<(Connection<TcpStream>, Arc<Keys>), PeerError> {
+    if let Some(keys) = &keyring.keys {
+        match dial(address, keys, Purpose::Control).await {
+            Err(error) if is_other_job(&error) && keyring.token.is_some() => {}
+            dialled => return Ok((dialled?, keys.clone())),
+        }
+    }
+    let Some(token) = &keyring.token else {
+        return Err(enrol::Error::Opening(TlsError::NoCertificate.into()).into());
+    };
+    let stream = connect(address).await?;
+    let credentials = enrol::ask(stream, token, host.as_str(), wire::HANDSHAKE_TIMEOUT).await?;
+    let keys = Arc::new(Keys::new(&credentials)?);
+    keyring.keys = Some(keys.clone());
+    Ok((dial(address, &keys, Purpose::Control).await?, keys))
+}
+
+fn is_other_job(error: &PeerError) -> bool {
+    matches!(
+        error,
+        PeerError::Untrusted(enrol::Error::Opening(opening::Error::Tls(
+            TlsError::OtherJob
+        )))
+    )
+}
+
+/// Opens a connection to the driver.
 pub(crate) async fn dial(
     address: SocketAddr,
-    options: &AgentOptions,
+    keys: &Keys,
     purpose: Purpose,
-) -> Result<(TcpStream, FrameBuffer, u16), PeerError> {
-    let mut stream = timeout(ADDRESS_TIMEOUT, TcpStream::connect(address))
+) -> Result<Connection<TcpStream>, PeerError> {
+    let stream = connect(address).await?;
+    Ok(opening::dial(stream, &keys.to_driver, purpose, wire::HANDSHAKE_TIMEOUT).await?)
+}
+
+async fn connect(address: SocketAddr) -> Result<TcpStream, PeerError> {
+    let stream = timeout(ADDRESS_TIMEOUT, TcpStream::connect(address))
         .await
         .map_err(|_| PeerError::TimedOut)??;
-    let (frames, opened) = wire::dial(&mut stream, &options.secret, purpose).await?;
-    Ok((stream, frames, opened.version))
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 impl Reached {
     /// Registers the host and waits for the setup of the run.
     pub(crate) async fn join(
-        mut self,
+        self,
         options: &AgentOptions,
         host: &HostId,
         registration: Registration,
@@ -184,10 +239,15 @@ impl Reached {
             adoption,
         };
         let candidate = self.candidate;
+        let Connection {
+            mut stream,
+            mut frames,
+            opened,
+        } = self.connection;
         let clock = Clock::start();
         let joined = async {
-            wire::write(&mut self.stream, &register).await?;
-            wire::read::<ToAgent>(&mut self.stream, &mut self.frames).await
+            opening::write(&mut stream, &register).await?;
+            Ok(opening::read::<ToAgent>(&mut stream, &mut frames).await?)
         };
         let lost = |error: PeerError| Error::Unreachable {
             within: options.connect_timeout,
@@ -201,10 +261,10 @@ impl Reached {
         };
         match first.command {
             AgentCommand::Setup(setup) => Ok(Joined {
-                stream: self.stream,
-                frames: self.frames,
+                stream,
+                frames,
                 epoch: first.epoch,
-                version: self.version,
+                version: opened.version,
                 setup: *setup,
                 clock,
             }),

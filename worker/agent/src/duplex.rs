@@ -1,6 +1,7 @@
 //! Frames over a stream in both directions at once.
 
 use elasticrun_protocol::frame::{self, FrameBuffer};
+use elasticrun_tls::write_or_flush;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 
@@ -18,6 +19,8 @@ pub(crate) struct Duplex<S> {
     unsent: Vec<u8>,
     /// Bytes of `unsent` that are written already.
     sent: usize,
+    /// Written bytes may wait within the stream.
+    unflushed: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite> Duplex<S> {
@@ -30,6 +33,7 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
             frames,
             unsent: Vec::new(),
             sent: 0,
+            unflushed: false,
         }
     }
 
@@ -64,8 +68,9 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
                 return Ok(message);
             }
             tokio::select! {
-                written = self.writer.write(&self.unsent[self.sent..]), if waiting > 0 => {
+                written = write_or_flush(&mut self.writer, &self.unsent[self.sent..]), if waiting > 0 || self.unflushed => {
                     self.sent += written?;
+                    self.unflushed = waiting > 0;
                     if self.sent == self.unsent.len() {
                         self.unsent.clear();
                         self.sent = 0;

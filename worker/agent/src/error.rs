@@ -3,6 +3,7 @@
 use std::{io, net::IpAddr, path::PathBuf, time::Duration};
 
 use elasticrun_protocol::{HostId, auth, frame};
+use elasticrun_tls::{enrol, opening};
 
 /// A failure that ends the agent.
 #[derive(Debug, thiserror::Error)]
@@ -17,13 +18,13 @@ pub enum Error {
         /// Each address with its error.
         tried: String,
     },
-    /// The handshake with the driver failed; a retry cannot help.
+    /// One of this agent and the driver does not trust the other; a retry cannot help.
     #[error("the driver at {address}: {source}")]
     Handshake {
         /// The address of the driver.
         address: String,
         /// The cause.
-        source: auth::Error,
+        source: enrol::Error,
     },
     /// The first command of the driver was not a setup.
     #[error(
@@ -33,6 +34,9 @@ pub enum Error {
         /// The address of the driver.
         address: String,
     },
+    /// The credentials that the driver has issued cannot be used.
+    #[error("the keys of this agent cannot be used: {0}")]
+    Keys(#[from] elasticrun_tls::Error),
     /// Another machine has registered with the name of this host.
     #[error(
         "host {host} is {by} already; give each machine its own name: elasticrun agent --host NAME"
@@ -105,6 +109,9 @@ pub(crate) enum PeerError {
     /// The handshake failed.
     #[error(transparent)]
     Auth(#[from] auth::Error),
+    /// One side does not trust the other.
+    #[error(transparent)]
+    Untrusted(enrol::Error),
     /// The peer sent an invalid frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),
@@ -120,4 +127,31 @@ pub(crate) enum PeerError {
     /// The system has no random bytes.
     #[error("no randomness for a nonce: {0}")]
     Random(#[from] getrandom::Error),
+}
+
+impl From<opening::Error> for PeerError {
+    fn from(error: opening::Error) -> Self {
+        match error {
+            opening::Error::Frame(error) => Self::Frame(error),
+            opening::Error::Io(error) => Self::Io(error),
+            opening::Error::Closed => Self::Closed,
+            opening::Error::TimedOut => Self::TimedOut,
+            error => Self::Untrusted(error.into()),
+        }
+    }
+}
+
+impl From<enrol::Error> for PeerError {
+    fn from(error: enrol::Error) -> Self {
+        match error {
+            enrol::Error::Opening(error) => error.into(),
+            error => Self::Untrusted(error),
+        }
+    }
+}
+
+impl From<elasticrun_tls::Error> for PeerError {
+    fn from(error: elasticrun_tls::Error) -> Self {
+        opening::Error::from(error).into()
+    }
 }

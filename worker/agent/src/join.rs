@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +19,7 @@ use crate::{
     connect::{self, Registration, reach},
     execute::data_secret,
     interfaces::{Interface, LocalInterfaces},
+    keys::{Keyring, Keys},
     memory::KeptCommits,
     memory_port,
     ports::Ports,
@@ -31,6 +33,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The state of an agent that has joined a run.
 pub(crate) struct JoinedRun {
     pub(crate) joined: connect::Joined,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) dir: RunDir,
     pub(crate) driver: SocketAddr,
     pub(crate) listen: IpAddr,
@@ -45,6 +48,7 @@ pub(crate) struct JoinedRun {
 pub(crate) async fn join(
     options: &AgentOptions,
     host: &HostId,
+    keyring: &mut Keyring,
     run_id: &mut Option<String>,
     kept: &mut KeptCommits,
     ports: &mut Ports,
@@ -58,14 +62,14 @@ pub(crate) async fn join(
             Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),
             None => None,
         };
-        let reached = reach(options, deadline).await?;
-        let driver = reached.driver;
+        let reached = reach(options, host, keyring, deadline).await?;
+        let (driver, keys) = (reached.driver, reached.keys.clone());
         let interface = chosen_interface(options, reached.local)?;
         let address = reachable_at(options, interface.as_ref(), reached.local);
         let listen = listen_at(options, address).await;
         let mut tasks = JoinSet::new();
         // Workers fetch commits at this port, and have no other secret.
-        let secret = data_secret(&options.secret);
+        let secret = data_secret(&keys.secret);
         let memory_port =
             memory_port::open(listen, secret, kept.registry.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
@@ -103,7 +107,7 @@ pub(crate) async fn join(
         let Some(mut dir) = dir else { continue };
         let setup = &joined.setup;
         let peer_timeout = Lease::from_setup(setup).peer_timeout(setup.keep_timeout);
-        if let Err(error) = tune_control(&joined.stream, peer_timeout) {
+        if let Err(error) = tune_control(joined.stream.get_ref(), peer_timeout) {
             tracing::debug!(%error, "the connection to the driver is as it is");
         }
         if let Err(error) = dir.announce(joined.setup.orphan_timeout) {
@@ -111,6 +115,7 @@ pub(crate) async fn join(
         }
         return Ok(JoinedRun {
             joined,
+            keys,
             dir,
             driver,
             listen,

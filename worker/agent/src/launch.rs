@@ -4,19 +4,20 @@
 
 use std::io::BufRead;
 
-use elasticrun_protocol::{HostId, auth::Secret};
+use elasticrun_protocol::HostId;
+use elasticrun_tls::Credentials;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{SettingsError, hex, read_settings};
+use crate::settings::{SettingsError, read_settings};
 
 /// The settings of an agent that a launcher starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// Addresses of the driver (`host:port`), tried in turn.
     pub driver: Vec<String>,
-    /// The job's secret.
-    #[serde(with = "hex")]
-    pub secret: Secret,
+    /// The keys of the host. An agent of an earlier release reads the job's secret alone.
+    #[serde(flatten)]
+    pub credentials: Credentials,
     /// The id of the host.
     pub host: HostId,
     /// Slots of the host.
@@ -63,12 +64,16 @@ impl Launch {
 
 #[cfg(test)]
 mod tests {
+    use elasticrun_protocol::auth::Secret;
+    use elasticrun_tls::Authority;
+
     use super::*;
 
     fn launch() -> Launch {
+        let authority = Authority::new("run").unwrap();
         Launch {
             driver: vec!["127.0.0.1:4000".into()],
-            secret: Secret::from_token("a"),
+            credentials: Credentials::issue(&authority, &secret(), "localhost").unwrap(),
             host: HostId::new("localhost"),
             slots: 2,
             run_id: Some("run".into()),
@@ -79,11 +84,16 @@ mod tests {
         }
     }
 
+    fn secret() -> Secret {
+        Secret::from_hex(&"5e".repeat(32)).unwrap()
+    }
+
     #[test]
     fn a_line_is_read_back_and_what_follows_is_left() {
-        let text = launch().to_line() + "hint\n";
+        let launch = launch();
+        let text = launch.to_line() + "hint\n";
         let mut stdin = text.as_bytes();
-        assert_eq!(Launch::read(&mut stdin).unwrap(), launch());
+        assert_eq!(Launch::read(&mut stdin).unwrap(), launch);
         assert_eq!(stdin, b"hint\n");
     }
 
@@ -93,7 +103,7 @@ mod tests {
             let error = Launch::read(&mut text.as_bytes()).unwrap_err();
             assert!(matches!(error, SettingsError::Missing { .. }), "{error}");
         }
-        let secret = Secret::from_token("a").to_hex();
+        let secret = secret().to_hex();
         let text = launch().to_line().replace("\"slots\":2", "\"slots\":-2");
         let error = Launch::read(&mut text.as_bytes()).unwrap_err();
         assert!(matches!(error, SettingsError::Malformed { .. }), "{error}");

@@ -7,10 +7,12 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::BytesMut;
 use elasticrun_protocol::{
     FromAgent, ToAgent,
     frame::{self, FrameBuffer},
 };
+use elasticrun_tls::{Session, TlsStream};
 use tokio::net::TcpStream;
 
 use crate::error::PeerError;
@@ -18,11 +20,20 @@ use crate::error::PeerError;
 /// Bytes of reports that may wait. The connection fails if a driver that does not read leaves more.
 const MAX_UNSENT: usize = 64 << 20;
 
+/// How much is read from the socket at once.
+const READ: usize = 4096;
+
 /// The control connection to the driver; the loop polls it.
 #[derive(Debug)]
 pub(crate) struct DriverLink {
+    session: Session,
     stream: TcpStream,
+    /// Encrypted bytes of the driver.
+    received: BytesMut,
     frames: FrameBuffer,
+    /// The report that is being encrypted.
+    report: Vec<u8>,
+    /// Encrypted reports.
     unsent: Vec<u8>,
     /// Bytes of `unsent` that are written already.
     sent: usize,
@@ -30,10 +41,15 @@ pub(crate) struct DriverLink {
 
 impl DriverLink {
     /// Takes over a connection whose first command has been read.
-    pub(crate) fn new(stream: TcpStream, frames: FrameBuffer) -> Self {
+    pub(crate) fn new(stream: TlsStream<TcpStream>, mut frames: FrameBuffer) -> Self {
+        let (session, stream, unread) = stream.into_parts();
+        frames.extend(&unread);
         Self {
+            session,
             stream,
+            received: BytesMut::new(),
             frames,
+            report: Vec::new(),
             unsent: Vec::with_capacity(4096),
             sent: 0,
         }
@@ -41,7 +57,10 @@ impl DriverLink {
 
     /// Writes a report as far as the socket takes it. [`DriverLink::poll_message`] writes the rest.
     pub(crate) fn send(&mut self, report: &FromAgent) -> Result<(), PeerError> {
-        frame::encode(report, &mut self.unsent)?;
+        self.report.clear();
+        frame::encode(report, &mut self.report)?;
+        self.session.send(&self.report)?;
+        self.session.take_outgoing(&mut self.unsent);
         self.flush()?;
         if self.unsent.len() - self.sent > MAX_UNSENT {
             return Err(io::Error::other("it does not read our reports").into());
@@ -86,9 +105,14 @@ impl DriverLink {
             if self.stream.poll_read_ready(cx)?.is_pending() {
                 return Poll::Pending;
             }
-            match self.stream.try_read_buf(self.frames.buffer()) {
+            self.received.reserve(READ);
+            match self.stream.try_read_buf(&mut self.received) {
                 Ok(0) => return Poll::Ready(Err(PeerError::Closed)),
-                Ok(_) => {}
+                Ok(_) => {
+                    (self.session).feed(&mut self.received, self.frames.buffer())?;
+                    // What the session answers goes with the next report.
+                    self.session.take_outgoing(&mut self.unsent);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }

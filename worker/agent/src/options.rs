@@ -2,18 +2,28 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use elasticrun_protocol::{HostId, auth::Secret, control::Task};
+use elasticrun_protocol::{HostId, control::Task};
+use elasticrun_tls::{Credentials, token::Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::Launch;
+
+/// How an agent gets the keys of its job.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// The driver has issued them.
+    Issued(Box<Credentials>),
+    /// The driver issues them for a join token.
+    Token(Token),
+}
 
 /// How an agent finds its driver, and how it describes its host.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     /// Addresses of the driver (`host:port`), tried in turn.
     pub driver: Vec<String>,
-    /// The job's secret, or the one derived from the join token.
-    pub secret: Secret,
+    /// What proves that the agent is one of the job.
+    pub access: Access,
     /// The id of the host; by default the name of the machine.
     pub host: Option<HostId>,
     /// Slots that the host offers.
@@ -55,7 +65,7 @@ impl AgentOptions {
         }
         Self {
             driver: launch.driver,
-            secret: launch.secret,
+            access: Access::Issued(Box::new(launch.credentials)),
             host: Some(launch.host),
             slots: launch.slots,
             detected_slots: None,
@@ -72,11 +82,11 @@ impl AgentOptions {
         }
     }
 
-    /// The options of an agent that registers itself. `secret` is derived from its join token.
-    pub fn joining(driver: String, secret: Secret, slots: u32, host: Option<HostId>) -> Self {
+    /// The options of an agent that registers itself.
+    pub fn joining(driver: String, token: Token, slots: u32, host: Option<HostId>) -> Self {
         Self {
             driver: vec![driver],
-            secret,
+            access: Access::Token(token),
             host,
             slots,
             detected_slots: None,

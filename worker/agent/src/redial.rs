@@ -7,7 +7,7 @@
 //! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
 //!   before that: otherwise the new one could overtake bytes that wait in the old one.
 
-use std::{io, iter, net::SocketAddr, time::Duration};
+use std::{io, iter, net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_protocol::HostId;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
@@ -17,6 +17,7 @@ use crate::{
     connect::{self, Joined, Reached, Registration},
     error::PeerError,
     inbox::InboxMessage,
+    keys::{Keyring, Keys},
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -42,6 +43,7 @@ pub(crate) enum Dialled {
 #[derive(Debug)]
 pub(crate) struct Redial {
     options: AgentOptions,
+    keys: Arc<Keys>,
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
     task: JoinSet<()>,
@@ -52,11 +54,13 @@ pub(crate) struct Redial {
 impl Redial {
     pub(crate) fn new(
         options: AgentOptions,
+        keys: Arc<Keys>,
         host: HostId,
         inbox: mpsc::Sender<InboxMessage>,
     ) -> Self {
         Self {
             options,
+            keys,
             host,
             inbox,
             task: JoinSet::new(),
@@ -68,8 +72,14 @@ impl Redial {
     pub(crate) fn begin(&mut self, driver: SocketAddr) {
         while self.task.try_join_next().is_some() {}
         if self.task.is_empty() {
-            let (options, inbox) = (self.options.clone(), self.inbox.clone());
-            self.task.spawn(dial(options, driver, self.pause, inbox));
+            let dial = Dial {
+                candidates: self.options.driver.clone(),
+                // The agent has a certificate of its run, and a token would not lead back to that run.
+                keyring: Keyring::issued(self.keys.clone()),
+                host: self.host.clone(),
+                inbox: self.inbox.clone(),
+            };
+            self.task.spawn(dial.run(driver, self.pause));
         }
     }
 
@@ -95,38 +105,41 @@ impl Redial {
     }
 }
 
-async fn dial(
-    options: AgentOptions,
-    driver: SocketAddr,
-    mut pause: Duration,
+/// What a dial needs.
+struct Dial {
+    candidates: Vec<String>,
+    keyring: Keyring,
+    host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
-) {
-    let last = driver.to_string();
-    loop {
-        sleep(jitter(pause)).await;
-        let mut refused = false;
-        let others = options
-            .driver
-            .iter()
-            .filter(|candidate| **candidate != last);
-        for candidate in iter::once(&last).chain(others) {
-            match connect::reach_one(candidate, &options).await {
-                Ok(reached) => {
-                    let reached = Dialled::Reached(Box::new(reached));
-                    let _ = inbox.send(InboxMessage::Dialled(reached)).await;
-                    return;
-                }
-                Err(error) => {
-                    tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
-                    refused |= *candidate == last && is_refusal(&error);
+}
+
+impl Dial {
+    /// Dials until a driver is reached, or the agent ends.
+    async fn run(mut self, driver: SocketAddr, mut pause: Duration) {
+        let last = driver.to_string();
+        loop {
+            sleep(jitter(pause)).await;
+            let mut refused = false;
+            let others = (self.candidates.iter()).filter(|candidate| **candidate != last);
+            for candidate in iter::once(&last).chain(others) {
+                match connect::reach_one(candidate, &self.host, &mut self.keyring).await {
+                    Ok(reached) => {
+                        let reached = Dialled::Reached(Box::new(reached));
+                        let _ = self.inbox.send(InboxMessage::Dialled(reached)).await;
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
+                        refused |= *candidate == last && is_refusal(&error);
+                    }
                 }
             }
+            let failed = InboxMessage::Dialled(Dialled::Failed { refused });
+            if self.inbox.send(failed).await.is_err() {
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        let failed = InboxMessage::Dialled(Dialled::Failed { refused });
-        if inbox.send(failed).await.is_err() {
-            return;
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use elasticrun_core::agent::{Command, Event};
 use elasticrun_core::lease::Lease;
-use elasticrun_protocol::{auth::ADOPTION, control::Setup};
 
 use crate::{
     agent::Agent,
@@ -66,10 +65,6 @@ impl Agent {
             self.store.driver_away();
             self.step(Event::DriverLost, out);
         }
-        if reached.version < ADOPTION {
-            // A driver of an earlier release cannot go on with the workers.
-            return self.begin_anew(out);
-        }
         let free_port = coordinator_port(&mut self.ports);
         self.machine.set_free_port(free_port);
         self.driver = reached.driver;
@@ -81,15 +76,6 @@ impl Agent {
             adoption: Some(Box::new(self.machine.adoption(&self.memories))),
         };
         self.redial.register(reached, registration);
-    }
-
-    fn begin_anew(&mut self, out: &mut Vec<Command>) {
-        let setup = Box::new(Setup {
-            adopted: false,
-            ..self.setup.clone()
-        });
-        let epoch = self.machine.epoch();
-        self.step(Event::DriverBack { epoch, setup }, out);
     }
 
     /// Goes on with a driver that has answered.
@@ -112,7 +98,7 @@ impl Agent {
             ..
         } = joined;
         let peer_timeout = Lease::from_setup(&setup).peer_timeout(setup.keep_timeout);
-        if let Err(error) = tune_control(&stream, peer_timeout) {
+        if let Err(error) = tune_control(stream.get_ref(), peer_timeout) {
             tracing::debug!(%error, "the connection to the driver is as it is");
         }
         if setup.adopted {

@@ -7,7 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::Instrument as _;
 
 use crate::{
-    AgentOptions, Error, memory::KeptCommits, orphans, scheduling, session::serve, spans::Spans,
+    AgentOptions, Error, keys::Keyring, memory::KeptCommits, orphans, scheduling, session::serve,
+    spans::Spans,
 };
 
 /// Why an agent ended in good order.
@@ -40,13 +41,23 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
         None => HostId::new(machine_name()?),
     };
     let mut run_id = options.run_id.clone();
+    let mut keyring = Keyring::new(&options.access)?;
     let mut kept = KeptCommits::default();
     let mut is_retry = false;
     loop {
         let spans = Spans::new(options.run_id.as_deref(), &host);
         let in_host = spans.host();
         let terminate = signals.take_terminate()?;
-        let served = serve(&options, &host, spans, &mut run_id, terminate, &mut kept);
+        let (keyring, kept) = (&mut keyring, &mut kept);
+        let served = serve(
+            &options,
+            &host,
+            spans,
+            &mut run_id,
+            terminate,
+            keyring,
+            kept,
+        );
         let ended = match served.instrument(in_host).await {
             Err(error) if is_retry => {
                 tracing::debug!(%error, "the driver is gone");

@@ -6,11 +6,7 @@ use elasticrun_core::{
     Time,
     agent::{End, Machine},
 };
-use elasticrun_protocol::{
-    HostId,
-    auth::{ADOPTION, Bytes32},
-    store::StoreOf,
-};
+use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use elasticrun_termination_notice::{Notices, Sources};
 use tokio::{signal::unix::Signal, sync::mpsc};
 
@@ -20,6 +16,7 @@ use crate::{
     deferred_free::DeferredFree,
     durable::Durable,
     join::{JoinedRun, coordinator_port, join},
+    keys::Keyring,
     link::DriverLink,
     local,
     memory::{KeptCommits, Memories},
@@ -47,16 +44,18 @@ pub(crate) async fn serve(
     spans: Spans,
     run_id: &mut Option<String>,
     mut terminate: Signal,
+    keyring: &mut Keyring,
     kept: &mut KeptCommits,
 ) -> Result<Ended, Error> {
     let mut ports = Ports::new();
     let joined = tokio::select! {
-        joined = join(options, host, run_id, kept, &mut ports) => joined?,
+        joined = join(options, host, keyring, run_id, kept, &mut ports) => joined?,
         _ = terminate.recv() => return Ok(Ended::Stopped),
         () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
     let JoinedRun {
         joined,
+        keys,
         dir,
         driver,
         listen,
@@ -76,7 +75,7 @@ pub(crate) async fn serve(
     }
     let reaper = ReaperProcess::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
     let (inbox_sender, inbox) = mpsc::channel(INBOX_CAPACITY);
-    let call_key = options.secret.call_key(&joined.setup.run_id);
+    let call_key = keys.secret.call_key(&joined.setup.run_id);
     let call_key = Bytes32(*call_key.expose());
     local::open(&dir.socket(), call_key, inbox_sender.clone(), &mut tasks)?;
     let clock = joined.clock;
@@ -98,7 +97,7 @@ pub(crate) async fn serve(
     );
     machine.registered(Time::ZERO);
     // The end of a task tells its cluster that the connection broke.
-    machine.set_adoptable(joined.version >= ADOPTION && options.task.is_none());
+    machine.set_adoptable(options.task.is_none());
     machine.keep(kept.processes());
     let memories = Memories::new(std::mem::take(kept), deferred_free.clone(), clock);
     let durable = match &setup.durable {
@@ -114,7 +113,7 @@ pub(crate) async fn serve(
         machine,
         host: host.clone(),
         setup,
-        secret: options.secret.clone(),
+        secret: keys.secret.clone(),
         driver,
         address,
         memory_port,
@@ -132,10 +131,21 @@ pub(crate) async fn serve(
         region: None,
         starter: Starter::new(inbox_sender.clone())?,
         prober: Prober::new(inbox_sender.clone()),
-        redial: Redial::new(options.clone(), host.clone(), inbox_sender.clone()),
+        redial: Redial::new(
+            options.clone(),
+            keys.clone(),
+            host.clone(),
+            inbox_sender.clone(),
+        ),
         gave_up_driver: false,
-        output: Output::start(options.clone(), driver, host.clone(), inbox_sender)?,
-        store: Store::start(options.clone(), driver, store_of)?,
+        output: Output::start(
+            keys.clone(),
+            options.output_timeout,
+            driver,
+            host.clone(),
+            inbox_sender,
+        )?,
+        store: Store::start(keys, driver, store_of)?,
         liveness: LivenessEvents::new(),
         inbox,
         notices,

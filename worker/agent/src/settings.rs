@@ -50,26 +50,3 @@ pub fn read_settings<T: DeserializeOwned>(
         column: error.column(),
     })
 }
-
-/// Serializes a secret as hexadecimal digits, for serde's `with`.
-pub mod hex {
-    use elasticrun_protocol::auth::Secret;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    /// Writes the digits.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&secret.to_hex())
-    }
-
-    /// Reads the digits.
-    ///
-    /// # Errors
-    /// The text is no secret.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Secret::from_hex(&text).ok_or_else(|| D::Error::custom("not a secret"))
-    }
-}

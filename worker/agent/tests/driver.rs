@@ -52,21 +52,21 @@ async fn the_first_address_that_answers_is_taken() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_refused_at_once() {
+async fn a_driver_of_another_job_is_refused_at_once() {
     let driver = Driver::new(shell("true")).await;
+    let other = Driver::new(shell("true")).await;
     let mut launch = driver.launch();
-    launch.secret = Secret::random().unwrap();
+    launch.credentials = other.launch().credentials;
     let agent = Agent::start(&launch, &[]);
-    // The agent proves nothing to a driver that does not know its secret.
-    assert!(
-        Peer::accept(&driver.listener, &driver.secret)
-            .await
-            .is_err()
-    );
+    // The agent proves nothing to a driver of another job.
+    assert!(driver.accept().await.is_err());
     let (status, stderr) = agent.end().await;
     assert_eq!(status.code(), Some(1));
     let last = stderr.lines().last().unwrap();
-    assert!(last.contains("the peer has the wrong secret"), "{last}");
+    assert!(
+        last.contains("the peer's certificate is of another job"),
+        "{last}"
+    );
 }
 
 #[tokio::test]
@@ -81,10 +81,7 @@ async fn something_else_at_the_port_is_named() {
         .unwrap();
     let (_, stderr) = agent.end().await;
     let last = stderr.lines().last().unwrap();
-    assert!(
-        last.contains("does not speak elasticrun's protocol"),
-        "{last}"
-    );
+    assert!(last.contains("the peer does not speak TLS"), "{last}");
 }
 
 #[tokio::test]
@@ -98,9 +95,7 @@ async fn an_interface_gives_the_address_for_others() {
     launch.host = "another".into();
     launch.network_interface = Some("no-such0".into());
     let agent = Agent::start(&launch, &[]);
-    Peer::accept(&driver.listener, &driver.secret)
-        .await
-        .unwrap();
+    driver.accept().await.unwrap();
     let (_, stderr) = agent.end().await;
     let last = stderr.lines().last().unwrap();
     assert!(last.contains("network interface no-such0"), "{last}");
@@ -240,9 +235,7 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
 async fn a_registration_that_gets_no_answer_is_repeated() {
     let driver = Driver::new(shell("true")).await;
     let _agent = Agent::start(&driver.launch(), &[]);
-    let (_, mut peer) = Peer::accept(&driver.listener, &driver.secret)
-        .await
-        .unwrap();
+    let (_, mut peer) = driver.accept().await.unwrap();
     let _: Option<elasticrun_protocol::control::Register> = peer.read().await;
     drop(peer);
     driver.welcome().await;

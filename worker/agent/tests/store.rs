@@ -17,8 +17,7 @@ struct Store(Peer);
 impl Store {
     async fn accept(driver: &Driver) -> Self {
         let mut peer = loop {
-            let accepted = Peer::accept(&driver.listener, &driver.secret).await;
-            let (purpose, peer) = accepted.unwrap();
+            let (purpose, peer) = driver.accept().await.unwrap();
             if purpose == Purpose::Store {
                 break peer;
             }

@@ -28,9 +28,6 @@ pub const MIN_VERSION: u16 = 1;
 /// The newest protocol version that this build speaks.
 pub const MAX_VERSION: u16 = 2;
 
-/// The first protocol version in which a driver acknowledges reports, and takes back an agent that has kept its workers.
-pub const ADOPTION: u16 = 2;
-
 /// 256 bits that only the processes of one job know. The `Debug` output does not contain them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);

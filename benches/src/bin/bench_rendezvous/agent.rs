@@ -6,25 +6,34 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use anyhow::{Result, ensure};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, DriverEpoch, FromAgent, HostId, Process, Round, ToAgent,
-    auth::{Challenge, Dialler, Purpose, Secret, Verdict, nonce},
     control::{Held, Register, Waiting},
     frame::{FrameBuffer, to_frame},
+    opening::Purpose,
+};
+use elasticrun_tls::{
+    ClientConfig, Role, TlsStream, enrol,
+    opening::{self, Connection},
+    token::Token,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
+/// How long the driver may take to enrol an agent, and to open its connection.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// An agent whose driver has answered with its set-up.
 pub(crate) struct Agent {
-    stream: TcpStream,
+    stream: TlsStream<TcpStream>,
     frames: FrameBuffer,
-    /// Over the wire, both ways, of all agents.
+    /// Of messages, both ways, of all agents.
     bytes: Arc<AtomicU64>,
     epoch: DriverEpoch,
     sent: u64,
@@ -43,14 +52,18 @@ impl Agent {
         number: u32,
         workers: u32,
         address: SocketAddr,
-        secret: Secret,
+        token: &Token,
         bytes: Arc<AtomicU64>,
     ) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let host = format!("host-{number:05}");
+        let credentials = enrol::ask(dial(address).await?, token, &host, LIMIT).await?;
+        let config = ClientConfig::new(&credentials.agent, Role::Driver)?;
+        let stream = dial(address).await?;
+        let Connection { stream, frames, .. } =
+            opening::dial(stream, &config, Purpose::Control, LIMIT).await?;
         let mut agent = Self {
             stream,
-            frames: FrameBuffer::default(),
+            frames,
             bytes,
             epoch: DriverEpoch(0),
             sent: 0,
@@ -59,15 +72,6 @@ impl Agent {
             members: Vec::new(),
             plans: 0,
         };
-        let random = nonce().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let dialler = Dialler::new(secret, Purpose::Control, random);
-        agent.stream.write_all(&to_frame(dialler.hello())?).await?;
-        let challenge: Challenge = agent.read().await?;
-        let (proof, _) = dialler.answer(&challenge)?;
-        let answer = to_frame(&proof)?;
-        agent.stream.write_all(&answer).await?;
-        let verdict: Verdict = agent.read().await?;
-        ensure!(verdict == Verdict::Welcome, "{verdict:?}");
         let register = Register {
             task: None,
             keeps_run: None,
@@ -75,7 +79,7 @@ impl Agent {
             adoption: None,
             probes: false,
             durable: false,
-            host: HostId::new(format!("host-{number:05}")),
+            host: HostId::new(host),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: workers,
             detected_slots: None,
@@ -84,7 +88,7 @@ impl Agent {
             free_port: 2,
             address: None,
         };
-        agent.stream.write_all(&to_frame(&register)?).await?;
+        opening::write(&mut agent.stream, &register).await?;
         let first: ToAgent = agent.read().await?;
         agent.epoch = first.epoch;
         Ok(agent)
@@ -122,7 +126,7 @@ impl Agent {
 
     /// Resets the connection, as the kernel of a host does that has lost its agent.
     pub(crate) fn reset(self) -> Result<()> {
-        Ok(self.stream.set_zero_linger()?)
+        Ok(self.stream.get_ref().set_zero_linger()?)
     }
 
     /// A worker is at `run()`. All of the host are reported together.
@@ -163,7 +167,8 @@ impl Agent {
             report,
         })?;
         self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        Ok(self.stream.write_all(&frame).await?)
+        self.stream.write_all(&frame).await?;
+        Ok(self.stream.flush().await?)
     }
 
     async fn read<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
@@ -176,4 +181,10 @@ impl Agent {
             self.bytes.fetch_add(n as u64, Ordering::Relaxed);
         }
     }
+}
+
+async fn dial(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

@@ -6,18 +6,18 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context, Result, ensure};
-use elasticrun_protocol::auth::Secret;
+use elasticrun_tls::token::Token;
 use tokio::net::TcpStream;
 
 /// A running driver that listens. Dropping it kills it.
 pub(crate) struct Driver {
     child: Child,
     pub(crate) address: SocketAddr,
-    pub(crate) secret: Secret,
+    pub(crate) token: Token,
     _directory: tempfile::TempDir,
 }
 
@@ -37,11 +37,10 @@ impl Driver {
         restart_mode: Option<&str>,
     ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let token = directory.path().join("token");
-        let text = Secret::random()
-            .map_err(|error| anyhow::anyhow!("{error}"))?
-            .to_hex();
-        write_private(&token, &text)?;
+        let token_file = directory.path().join("token");
+        let token = Token::random(SystemTime::now() + Duration::from_hours(1))
+            .map_err(|error| anyhow::anyhow!("{error}"))?;
+        write_private(&token_file, &token.expose())?;
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
@@ -51,7 +50,7 @@ impl Driver {
             .args(["-c", "0"])
             .arg(binary)
             .args(["--launcher", "agent", "--join-token-file"])
-            .arg(&token)
+            .arg(&token_file)
             .args(["--listen", &address.to_string(), "--quiet", "-np", &np])
             .args(["--max-np", &np, "--min-np", &min_np])
             .args(
@@ -68,7 +67,7 @@ impl Driver {
         let driver = Self {
             child,
             address,
-            secret: Secret::from_token(&text),
+            token,
             _directory: directory,
         };
         wait_for_port(address).await?;

@@ -38,11 +38,11 @@ pub(crate) async fn trial(
     let (started_in, mut started) = mpsc::unbounded_channel();
     for number in 0..hosts {
         let permit = permits.clone().acquire_owned().await?;
-        let (address, secret) = (driver.address, driver.secret.clone());
+        let (address, token) = (driver.address, driver.token.clone());
         let (bytes, started) = (bytes.clone(), started_in.clone());
         tokio::spawn(async move {
             let agent = async {
-                let mut agent = Agent::connect(number, workers, address, secret, bytes).await?;
+                let mut agent = Agent::connect(number, workers, address, &token, bytes).await?;
                 drop(permit);
                 let size = agent.until_started().await?;
                 ensure!(size == hosts * workers, "a round of {size}");

@@ -214,11 +214,11 @@ async fn trial(
     let (began, cpu_before) = (Instant::now(), driver.cpu_seconds()?);
     for number in 0..agents {
         let permit = permits.clone().acquire_owned().await?;
-        let (address, secret, bytes) = (driver.address, driver.secret.clone(), bytes.clone());
+        let (address, token, bytes) = (driver.address, driver.token.clone(), bytes.clone());
         let (connected, started) = (connected_in.clone(), started_in.clone());
         tokio::spawn(async move {
             let agent = async {
-                let mut agent = Agent::connect(number, per_agent, address, secret, bytes).await?;
+                let mut agent = Agent::connect(number, per_agent, address, &token, bytes).await?;
                 drop(permit);
                 let _ = connected.send(());
                 agent.until_started().await?;

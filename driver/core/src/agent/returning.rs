@@ -22,7 +22,7 @@ use crate::{
 
 impl Machine {
     /// Sets whether the driver acknowledges reports, and takes the agent back with its workers after the connection
-    /// broke ([`elasticrun_protocol::auth::ADOPTION`]).
+    /// broke.
     pub fn set_adoptable(&mut self, adoptable: bool) {
         self.outbox.keeps = adoptable;
     }

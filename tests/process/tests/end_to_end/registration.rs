@@ -4,9 +4,11 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use elasticrun_process_tests::{Event, Job, Kind, Running, send_signal};
+use elasticrun_tls::token::Token;
 use nix::sys::signal::Signal;
 
 use crate::agents::{agent, port, wait};
@@ -67,7 +69,8 @@ fn hosts_that_join_are_used_and_grow_the_job() {
 fn a_wrong_token_is_refused_and_the_job_goes_on() {
     let job = Job::new(FLAGS);
     let (token, wrong) = (job.directory().join("token"), job.directory().join("wrong"));
-    fs::write(&wrong, "not the token of this job\n").unwrap();
+    let other = Token::random(SystemTime::now() + Duration::from_hours(1)).unwrap();
+    fs::write(&wrong, other.expose().as_str()).unwrap();
     fs::set_permissions(&wrong, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let mut job = job
         .flag(["--join-token-file", &token.display().to_string()])
@@ -75,7 +78,8 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
     let port = port(&mut job);
     let (code, said) = wait(agent(port, &wrong, job.tag(), "stranger"));
     assert_ne!(code, 0);
-    assert!(said.contains("secret") && said.contains("token"), "{said}");
+    assert!(said.contains("does not take this join token"), "{said}");
+    job.wait_said("is not one of this job");
     let good = agent(port, &token, job.tag(), "one");
     job.wait_training(2, 3);
     job.finish();

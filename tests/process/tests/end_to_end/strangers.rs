@@ -1,4 +1,4 @@
-//! Peers that send garbage or have the wrong secret, at each port that a job opens.
+//! Peers that send garbage or are of another job, at each port that a job opens.
 
 use std::{
     collections::BTreeSet,
@@ -11,10 +11,7 @@ use std::{
 };
 
 use elasticrun_process_tests::{Job, Running};
-use elasticrun_protocol::{
-    auth::{self, Challenge, Dialler, Purpose, Secret},
-    frame::{self, FrameBuffer},
-};
+use elasticrun_tls::{Authority, Blocking, ClientConfig, Role, Session};
 
 /// Messages of strangers.
 const GARBAGE: [&[u8]; 5] = [
@@ -65,18 +62,15 @@ fn garbage_at_every_port_changes_nothing() {
 }
 
 #[test]
-fn the_wrong_secret_opens_no_port() {
+fn a_certificate_of_another_job_opens_no_port() {
     let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
     let two = job.wait_training(2, 3);
     let ports = Ports::of(&job, &two.iter().map(|event| event.pid).collect::<Vec<_>>());
-    for purpose in [
-        Purpose::Control,
-        Purpose::Output,
-        Purpose::Memory,
-        Purpose::Store,
-    ] {
-        for port in ports.driver.iter().chain(&ports.agents) {
-            refused(*port, purpose);
+    let other = Authority::new("another job").unwrap();
+    for role in [Role::Agent, Role::Worker, Role::Driver] {
+        let stranger = other.issue(role, "localhost").unwrap();
+        for port in &ports.driver {
+            refused(*port, &ClientConfig::new(&stranger, Role::Driver).unwrap());
         }
     }
     job.wait_training(2, two[0].step + 50);
@@ -86,52 +80,42 @@ fn the_wrong_secret_opens_no_port() {
     assert_eq!(ended.sizes(), [2]);
 }
 
-/// Sends the hello of an agent of another job and checks that only a refusal comes back.
-fn refused(port: u16, purpose: Purpose) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+/// Checks that neither side of a connection trusts the other, and that the listener closes it.
+fn refused(port: u16, config: &ClientConfig) {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(15)))
         .unwrap();
-    let dialler = Dialler::new(Secret::random().unwrap(), purpose, auth::nonce().unwrap());
-    stream
-        .write_all(&frame::to_frame(dialler.hello()).unwrap())
-        .unwrap();
-    let mut frames = FrameBuffer::unproven();
-    let mut bytes = [0; 4096];
-    let challenge = loop {
-        let read = stream.read(&mut bytes).unwrap();
-        if read == 0 {
-            return;
-        }
-        frames.buffer().extend_from_slice(&bytes[..read]);
-        match frames.next_message::<Challenge>() {
-            Ok(Some(challenge)) => break challenge,
-            Ok(None) => {}
-            // The listener refuses instead of sending a challenge.
-            Err(_) => return,
-        }
-    };
-    let error = dialler.answer(&challenge).unwrap_err();
+    let mut rest = stream.try_clone().unwrap();
+    let session = Session::client(config).unwrap();
+    let error = Blocking::handshake(session, stream).unwrap_err();
+    let why = error.downcast::<elasticrun_tls::Error>().unwrap();
+    assert_eq!(why, elasticrun_tls::Error::OtherJob);
+    // The alert has gone, so the listener ends the connection and says nothing that can be read.
+    let _ = rest.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn an_agent_of_a_release_without_tls_reads_which_releases_do_not_fit() {
+    let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
+    let two = job.wait_training(2, 3);
+    let ports = Ports::of(&job, &two.iter().map(|event| event.pid).collect::<Vec<_>>());
+    let hello = r#"{"magic":"elasticrun","min":1,"max":1,"software":"0.0.9","purpose":"control","nonce":""}"#;
+    let mut stream = TcpStream::connect(("127.0.0.1", ports.driver[0])).unwrap();
+    let length = u32::try_from(hello.len()).unwrap();
+    stream.write_all(&length.to_be_bytes()).unwrap();
+    stream.write_all(hello.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    let fits = "install the same release on both";
     assert!(
-        matches!(error, auth::Error::WrongSecret),
-        "the listener has another secret: {error}"
+        answer.contains("refused") && answer.contains("elasticrun 0.0.9") && answer.contains(fits),
+        "{answer}"
     );
-    // Any proof is wrong here.
-    stream
-        .write_all(
-            &frame::to_frame(&auth::Proof {
-                proof: challenge.nonce,
-            })
-            .unwrap(),
-        )
-        .unwrap();
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).unwrap();
-    assert!(
-        String::from_utf8_lossy(&rest).contains("refused"),
-        "{:?}",
-        String::from_utf8_lossy(&rest)
-    );
+    job.wait_said("the peer runs elasticrun 0.0.9 (protocol 1 to 1)");
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
 }
 
 /// Sends `garbage` and closes the connection. The peer may close it first.

@@ -10,19 +10,18 @@ use std::{
 
 use elasticrun_agent::Launch;
 use elasticrun_protocol::{
-    auth::{self, Dialler, Purpose, Verdict},
     frame::{self, FrameBuffer},
+    opening::{Hello, Purpose, Verdict},
 };
+use elasticrun_tls::{Blocking, ClientConfig, Role, Session};
 
 fn main() -> ExitCode {
     let launch = Launch::read(&mut stdin().lock()).expect("a launcher started it");
-    let mut stream = TcpStream::connect(&launch.driver[0]).expect("the driver listens");
-    let dialler = Dialler::new(
-        launch.secret,
-        Purpose::Control,
-        auth::nonce().expect("randomness"),
-    );
-    let mut hello = dialler.hello().clone();
+    let stream = TcpStream::connect(&launch.driver[0]).expect("the driver listens");
+    let config = ClientConfig::new(&launch.credentials.agent, Role::Driver).expect("keys");
+    let session = Session::client(&config).expect("a session");
+    let mut stream = Blocking::handshake(session, stream).expect("the driver of this job");
+    let mut hello = Hello::new(Purpose::Control);
     (hello.min, hello.max, hello.software) = (98, 99, "9.9.9".into());
     stream
         .write_all(&frame::to_frame(&hello).expect("a small frame"))
@@ -35,7 +34,9 @@ fn main() -> ExitCode {
                 eprintln!("elasticrun: the driver refused: {why}");
                 return ExitCode::FAILURE;
             }
-            Ok(Some(Verdict::Welcome)) => panic!("a driver of this release welcomed protocol 98"),
+            Ok(Some(Verdict::Welcome { .. })) => {
+                panic!("a driver of this release welcomed protocol 98")
+            }
             Ok(None) => {}
             Err(error) => panic!("{error}"),
         }

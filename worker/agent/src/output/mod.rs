@@ -23,6 +23,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     rc::Rc,
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -34,7 +35,7 @@ use tokio::{
 };
 use tracing::Span;
 
-use crate::{AgentOptions, Error, inbox::InboxMessage, process::SharedRank, scheduling};
+use crate::{Error, inbox::InboxMessage, keys::Keys, process::SharedRank, scheduling};
 use pump::Pumps;
 use queue::Queue;
 
@@ -63,7 +64,8 @@ pub(crate) struct Output {
 impl Output {
     /// Starts the thread, which opens its own connection to the driver.
     pub(crate) fn start(
-        options: AgentOptions,
+        keys: Arc<Keys>,
+        output_timeout: Duration,
         driver: SocketAddr,
         host: HostId,
         inbox: mpsc::Sender<InboxMessage>,
@@ -81,7 +83,10 @@ impl Output {
                 let _in_host = span.entered();
                 scheduling::use_default_time_slices();
                 let local = LocalSet::new();
-                local.block_on(&runtime, serve(options, driver, host, inbox, todo));
+                local.block_on(
+                    &runtime,
+                    serve(keys, output_timeout, driver, host, inbox, todo),
+                );
             })
             .map_err(Error::system("start a thread"))?;
         Ok(Self {
@@ -117,7 +122,7 @@ impl Output {
     }
 
     /// Sends the remaining pieces, closes the connection and ends the thread. Gives up once the driver has read nothing
-    /// for [`AgentOptions::output_timeout`].
+    /// for [`AgentOptions::output_timeout`](crate::AgentOptions::output_timeout).
     pub(crate) async fn finish(mut self) {
         let (done, finished) = oneshot::channel();
         self.send(OutputCommand::Finish(done));
@@ -138,20 +143,17 @@ impl Output {
 }
 
 async fn serve(
-    options: AgentOptions,
+    keys: Arc<Keys>,
+    output_timeout: Duration,
     driver: SocketAddr,
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
     mut todo: mpsc::UnboundedReceiver<OutputCommand>,
 ) {
-    let queue = Rc::new(Queue::new(options.output_timeout));
+    let queue = Rc::new(Queue::new(output_timeout));
     let address = Rc::new(Cell::new(driver));
-    let mut sender = tokio::task::spawn_local(sender::run(
-        options,
-        address.clone(),
-        host,
-        Rc::clone(&queue),
-    ));
+    let mut sender =
+        tokio::task::spawn_local(sender::run(keys, address.clone(), host, Rc::clone(&queue)));
     let mut pumps = Pumps::new(Rc::clone(&queue), inbox);
     let mut finish = None;
     while let Some(command) = todo.recv().await {

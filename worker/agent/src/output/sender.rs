@@ -1,30 +1,23 @@
 //! Sends pieces from the queue to the driver over the connection for output.
 //!
 //! Each piece has a number, and is kept until the driver has acknowledged it. After a broken connection the sender
-//! repeats what it keeps, and the driver drops what it has. So no piece is lost, and none arrives twice. A driver of an
-//! earlier release acknowledges nothing: then the piece that was being sent may arrive twice or not at all.
+//! repeats what it keeps, and the driver drops what it has. So no piece is lost, and none arrives twice.
 
-use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use elasticrun_protocol::{
     HostId,
-    auth::{ADOPTION, Purpose},
     control::{self, OutputOf, OutputTaken},
-    frame,
+    opening::Purpose,
 };
+use elasticrun_tls::TlsStream;
 use tokio::{
-    io::AsyncWriteExt,
     net::TcpStream,
     time::{sleep, timeout},
 };
 
 use super::queue::Queue;
-use crate::{
-    AgentOptions, connect,
-    duplex::Duplex,
-    error::PeerError,
-    wire::{self, HANDSHAKE_TIMEOUT},
-};
+use crate::{connect, duplex::Duplex, error::PeerError, keys::Keys, wire::HANDSHAKE_TIMEOUT};
 
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -41,7 +34,7 @@ struct Sender {
 
 /// Sends until the queue is closed, and the driver has all pieces. Reconnects after a failure.
 pub(super) async fn run(
-    options: AgentOptions,
+    keys: Arc<Keys>,
     driver: Rc<Cell<SocketAddr>>,
     host: HostId,
     queue: Rc<Queue>,
@@ -53,12 +46,11 @@ pub(super) async fn run(
         unacknowledged: VecDeque::new(),
     };
     loop {
-        let dialled = connect::dial(driver.get(), &options, Purpose::Output).await;
-        let sent = match dialled {
-            Ok((stream, frames, version)) if version >= ADOPTION => {
-                sender.send(Duplex::new(stream, frames), &queue).await
+        let sent = match connect::dial(driver.get(), &keys, Purpose::Output).await {
+            Ok(connection) => {
+                let conn = Duplex::new(connection.stream, connection.frames);
+                sender.send(conn, &queue).await
             }
-            Ok((stream, ..)) => sender.send_unacknowledged(stream, &queue).await,
             Err(error) => Err(error),
         };
         match sent {
@@ -76,8 +68,12 @@ pub(super) async fn run(
 }
 
 impl Sender {
-    /// Sends to a driver that acknowledges pieces.
-    async fn send(&mut self, mut conn: Duplex<TcpStream>, queue: &Queue) -> Result<(), PeerError> {
+    /// Sends until the queue is closed and all pieces are acknowledged.
+    async fn send(
+        &mut self,
+        mut conn: Duplex<TlsStream<TcpStream>>,
+        queue: &Queue,
+    ) -> Result<(), PeerError> {
         conn.queue(&OutputOf {
             host: self.host.clone(),
             sender: Some(self.id),
@@ -117,38 +113,5 @@ impl Sender {
         while let Some(piece) = (self.unacknowledged).pop_front_if(|piece| piece.number <= number) {
             queue.taken(piece.as_bytes().len());
         }
-    }
-
-    /// Sends to a driver of an earlier release.
-    async fn send_unacknowledged(
-        &mut self,
-        mut stream: TcpStream,
-        queue: &Queue,
-    ) -> Result<(), PeerError> {
-        let (host, sender) = (self.host.clone(), None);
-        wire::write(&mut stream, &OutputOf { host, sender }).await?;
-        loop {
-            if self.unacknowledged.is_empty() {
-                let Some(piece) = queue.next().await else {
-                    break;
-                };
-                self.number(piece);
-            }
-            let Some(piece) = self.unacknowledged.front() else {
-                continue;
-            };
-            let frame = frame::to_frame(piece)?;
-            let mut rest = frame.as_slice();
-            while !rest.is_empty() {
-                let count = stream.write(rest).await?;
-                rest = &rest[count..];
-                queue.advanced();
-            }
-            queue.taken(piece.as_bytes().len());
-            self.unacknowledged.pop_front();
-        }
-        // All pieces are written. A shutdown lets the driver read them to the end.
-        let _ = stream.shutdown().await;
-        Ok(())
     }
 }

@@ -10,13 +10,13 @@
 mod relay;
 mod worker_conn;
 
-use std::{net::SocketAddr, os::unix::net::UnixStream, thread};
+use std::{net::SocketAddr, os::unix::net::UnixStream, sync::Arc, thread};
 
 use elasticrun_protocol::{Process, store::StoreOf};
 use tokio::{sync::mpsc, task::LocalSet};
 use tracing::Span;
 
-use crate::{AgentOptions, Error, scheduling};
+use crate::{Error, keys::Keys, scheduling};
 use relay::Relay;
 
 /// A command of the loop to the thread.
@@ -43,7 +43,7 @@ pub(crate) struct Store {
 impl Store {
     /// Starts the thread.
     pub(crate) fn start(
-        options: AgentOptions,
+        keys: Arc<Keys>,
         driver: SocketAddr,
         hello: StoreOf,
     ) -> Result<Self, Error> {
@@ -60,7 +60,7 @@ impl Store {
             .spawn(move || {
                 let _in_host = span.entered();
                 scheduling::use_default_time_slices();
-                let relay = Relay::new(options, driver, hello);
+                let relay = Relay::new(keys, driver, hello);
                 LocalSet::new().block_on(&runtime, relay.run(todo));
             })
             .map_err(Error::system("start a thread"))?;

@@ -5,15 +5,16 @@
 //! error. While the agent has no driver to return to, requests wait. When the driver is lost, all are refused.
 
 use std::{
-    collections::BTreeMap, future::pending, net::SocketAddr, os::unix::net::UnixStream,
+    collections::BTreeMap, future::pending, net::SocketAddr, os::unix::net::UnixStream, sync::Arc,
     time::Duration,
 };
 
 use elasticrun_protocol::{
     Process,
-    auth::Purpose,
+    opening::Purpose,
     store::{Answer, FromClient, FromHost, Op, Refused, Request, StoreOf, ToHost},
 };
+use elasticrun_tls::TlsStream;
 use tokio::{
     net::TcpStream,
     sync::mpsc,
@@ -24,7 +25,7 @@ use super::{
     StoreCommand,
     worker_conn::{WorkerConn, WorkerMessage},
 };
-use crate::{AgentOptions, connect, duplex::Duplex, error::PeerError, spans};
+use crate::{connect, duplex::Duplex, error::PeerError, keys::Keys, spans};
 
 /// Requests that may wait for the relay. Further ones wait in the sockets of their workers.
 const MAX_WAITING: usize = 64;
@@ -39,7 +40,7 @@ const REPEAT_PAUSE: Duration = Duration::from_millis(100);
 /// The connection to the driver.
 #[derive(Debug)]
 enum DriverConn {
-    Up(Box<Duplex<TcpStream>>),
+    Up(Box<Duplex<TlsStream<TcpStream>>>),
     Down {
         why: String,
         /// When to dial again; none if the driver is lost.
@@ -52,7 +53,7 @@ enum DriverConn {
 /// Passes requests to the driver and answers to the workers.
 #[derive(Debug)]
 pub(super) struct Relay {
-    options: AgentOptions,
+    keys: Arc<Keys>,
     driver: SocketAddr,
     hello: StoreOf,
     driver_conn: DriverConn,
@@ -64,9 +65,9 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new(options: AgentOptions, driver: SocketAddr, hello: StoreOf) -> Self {
+    pub(super) fn new(keys: Arc<Keys>, driver: SocketAddr, hello: StoreOf) -> Self {
         Self {
-            options,
+            keys,
             driver,
             hello,
             driver_conn: DriverConn::Down {
@@ -215,9 +216,9 @@ impl Relay {
         })
     }
 
-    async fn dial(&self) -> Result<Duplex<TcpStream>, PeerError> {
-        let (stream, frames, _) = connect::dial(self.driver, &self.options, Purpose::Store).await?;
-        let mut conn = Duplex::new(stream, frames);
+    async fn dial(&self) -> Result<Duplex<TlsStream<TcpStream>>, PeerError> {
+        let opened = connect::dial(self.driver, &self.keys, Purpose::Store).await?;
+        let mut conn = Duplex::new(opened.stream, opened.frames);
         conn.queue(&self.hello)?;
         Ok(conn)
     }

@@ -17,15 +17,19 @@ use elasticrun_agent::Launch;
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
     Process, Rank, Round, ToAgent,
-    auth::{self, Listener, Purpose, Secret, Verdict},
+    auth::{self, Purpose, Secret, Verdict},
     control::{
         Keeper, Member, Output, OutputOf, OutputTaken, Place, Register, Setup, Spawn, Start,
     },
     frame::{self, FrameBuffer},
 };
+use elasticrun_tls::{
+    Authority, Credentials, Role, ServerConfig,
+    opening::{self, Accepted},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -61,43 +65,18 @@ pub(crate) fn process(slot: u32, start: u32) -> Process {
     }
 }
 
-/// A connection whose handshake is done.
+/// A connection of an agent that is open.
 pub(crate) struct Peer {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     frames: FrameBuffer,
 }
 
-impl Peer {
-    pub(crate) async fn accept(
-        listener: &TcpListener,
-        secret: &Secret,
-    ) -> Result<(Purpose, Self), auth::Error> {
-        let (stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut peer = Self {
-            stream,
-            frames: FrameBuffer::default(),
-        };
-        let hello = peer.read().await.unwrap();
-        let serves = [Purpose::Control, Purpose::Output, Purpose::Store];
-        let handshake = Listener::new(secret.clone(), &serves, hello, auth::nonce().unwrap());
-        let handshake = match handshake {
-            Ok(handshake) => handshake,
-            Err(error) => {
-                let why = error.to_string();
-                peer.write(&Verdict::Refused { why }).await;
-                return Err(error);
-            }
-        };
-        peer.write(&handshake.challenge()).await;
-        let Some(proof) = peer.read().await else {
-            return Err(auth::Error::Stranger);
-        };
-        let purpose = handshake.verify(&proof)?.purpose;
-        peer.write(&Verdict::Welcome).await;
-        Ok((purpose, peer))
-    }
+/// A stream with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Peer {
     pub(crate) async fn dial(
         port: u16,
         secret: &Secret,
@@ -105,7 +84,7 @@ impl Peer {
     ) -> Result<Self, auth::Error> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let mut peer = Self {
-            stream,
+            stream: Box::new(stream),
             frames: FrameBuffer::default(),
         };
         let dialler = auth::Dialler::new(secret.clone(), purpose, auth::nonce().unwrap());
@@ -153,6 +132,7 @@ impl Peer {
     pub(crate) async fn write(&mut self, message: &impl Serialize) {
         let frame = frame::to_frame(message).unwrap();
         self.stream.write_all(&frame).await.unwrap();
+        self.stream.flush().await.unwrap();
     }
 }
 
@@ -160,6 +140,8 @@ impl Peer {
 pub(crate) struct Driver {
     pub(crate) listener: TcpListener,
     pub(crate) secret: Secret,
+    pub(crate) authority: Authority,
+    tls: ServerConfig,
     pub(crate) run_id: String,
     pub(crate) setup: Setup,
 }
@@ -168,9 +150,13 @@ impl Driver {
     pub(crate) async fn new(command: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let run_id = format!("test-{}", &Secret::random().unwrap().to_hex()[..12]);
+        let authority = Authority::new(&run_id).unwrap();
+        let identity = authority.issue(Role::Driver, "driver").unwrap();
         Self {
             listener,
             secret: Secret::random().unwrap(),
+            tls: ServerConfig::new(&identity, &[Role::Agent]).unwrap(),
+            authority,
             setup: Setup {
                 run_id: run_id.clone(),
                 command,
@@ -203,7 +189,7 @@ impl Driver {
     pub(crate) fn launch(&self) -> Launch {
         Launch {
             driver: vec![self.address()],
-            secret: self.secret.clone(),
+            credentials: Credentials::issue(&self.authority, &self.secret, "localhost").unwrap(),
             host: HostId::new("localhost"),
             slots: 2,
             run_id: Some(self.run_id.clone()),
@@ -211,6 +197,26 @@ impl Driver {
             network_interfaces: Vec::new(),
             local_only: true,
             log_level: None,
+        }
+    }
+
+    /// Accepts the next connection of an agent.
+    pub(crate) async fn accept(&self) -> Result<(Purpose, Peer), opening::Error> {
+        let (stream, _) = timeout(SOON, self.listener.accept())
+            .await
+            .unwrap()
+            .unwrap();
+        stream.set_nodelay(true).unwrap();
+        let serves = [Purpose::Control, Purpose::Output, Purpose::Store];
+        match opening::accept(stream, &self.tls, &serves, SOON).await? {
+            Accepted::Opened(connection) => Ok((
+                connection.opened.purpose,
+                Peer {
+                    stream: Box::new(connection.stream),
+                    frames: connection.frames,
+                },
+            )),
+            Accepted::Enrolling(_) => panic!("no enrolment is served"),
         }
     }
 
@@ -223,7 +229,7 @@ impl Driver {
 
     pub(crate) async fn welcome(&self) -> (Control, Lines) {
         let control = self.register().await;
-        let (purpose, mut peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
+        let (purpose, mut peer) = self.accept().await.unwrap();
         assert_eq!(purpose, Purpose::Output);
         let of: OutputOf = peer.read().await.unwrap();
         assert_eq!(of.host, control.register.host);
@@ -239,7 +245,7 @@ impl Driver {
     pub(crate) async fn register(&self) -> Control {
         // Other connections of an agent may be opened again meanwhile.
         let mut peer = loop {
-            let (purpose, peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
+            let (purpose, peer) = self.accept().await.unwrap();
             if purpose == Purpose::Control {
                 break peer;
             }

@@ -47,8 +47,7 @@ pub struct Register {
     /// have one support [`AgentCommand::NameTaken`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<u64>,
-    /// Set if the agent comes back to its run with workers. Only sent to a driver that takes agents back
-    /// ([`ADOPTION`](crate::auth::ADOPTION)).
+    /// Set if the agent comes back to its run with workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adoption: Option<Box<Adoption>>,
 }

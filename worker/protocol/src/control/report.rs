@@ -108,8 +108,7 @@ pub enum AgentReport {
         /// The notice, as the agent received it.
         notice: Notice,
     },
-    /// The agent ends by itself, and does not return when its connection ends. Only sent to a driver that takes agents back
-    /// ([`ADOPTION`](crate::auth::ADOPTION)).
+    /// The agent ends by itself, and does not return when its connection ends.
     Leaving,
     /// The result of a probe.
     Probed {

@@ -26,6 +26,8 @@ T = TypeVar("T")
 TIMEOUT = 120.0
 #: Marks all processes of the cluster and of programs on it.
 TAG = "ELASTICRUN_SPARK_TEST"
+#: A join token that expires in the year 2286.
+JOIN_TOKEN = "er2.c1d6b693.BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc.9999999999"
 #: Where Spark is.
 HOME = Path(pyspark.__file__).parent
 #: The workers' hosts.

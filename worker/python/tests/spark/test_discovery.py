@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 
 import pytest
-from cluster import HOSTS, Cluster, context, eventually, free_port
+from cluster import HOSTS, JOIN_TOKEN, Cluster, context, eventually, free_port
 from jobs import Bench
 
 from elasticrun import _binary
@@ -83,7 +82,7 @@ def test_a_job_with_agents_on_the_workers(bench: Bench):
     binary = os.fspath(_binary.find())
     source = ["--plugin-dir", str(PLUGINS), "--discovery", f"spark:master={page(bench.cluster)},slots=1"]
     where = ["--launcher", "agent", "--listen", f"127.0.0.1:{port}", "--join-token-file", str(token)]
-    token.write_text(secrets.token_hex(32))
+    token.write_text(JOIN_TOKEN)
     token.chmod(0o600)
     driver = subprocess.Popen(
         [binary, "-np", "3", *source, *where, "python3", str(script)],

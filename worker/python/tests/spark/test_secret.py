@@ -1,4 +1,4 @@
-"""The secret of a job protects it, and does not leak."""
+"""The join token of a job protects it, and does not leak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster import TIMEOUT, eventually
+from cluster import JOIN_TOKEN, TIMEOUT, eventually
 from jobs import Bench
 from pyspark import SparkContext
 
@@ -33,11 +33,11 @@ def endpoints(monkeypatch: pytest.MonkeyPatch) -> list[DriverEndpoint]:
 
 
 @pytest.mark.quick
-def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkContext, endpoints: list[DriverEndpoint]):
+def test_a_task_with_the_wrong_token_is_refused(bench: Bench, spark: SparkContext, endpoints: list[DriverEndpoint]):
     job = bench.run(spark, num_proc=2)
     before = bench.training(2)
     task = {"machine": "127.0.0.9", "slot": 0, "attempt": 99}
-    settings = {"driver": [f"127.0.0.1:{endpoints[0].port}"], "secret": "00" * 32, "task": task}
+    settings = {"driver": [f"127.0.0.1:{endpoints[0].port}"], "token": JOIN_TOKEN, "task": task}
     stranger = subprocess.Popen(
         [str(_binary.find()), "task-service"],
         stdin=subprocess.PIPE,
@@ -50,7 +50,7 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
     stranger.stdin.flush()
     assert stranger.wait(TIMEOUT) == 2
     (line,) = stranger.stderr.readlines()
-    assert "secret" in line
+    assert "join token" in line
     stranger.stdin.close()
     stranger.stderr.close()
     after = bench.training(2, after=before[0].at)
@@ -60,12 +60,12 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
 
 
 @pytest.mark.quick
-def test_the_secret_is_in_no_command_line_and_in_no_log(
+def test_the_token_is_in_no_command_line_and_in_no_log(
     bench: Bench, spark: SparkContext, endpoints: list[DriverEndpoint]
 ):
     job = bench.run(spark, num_proc=4)
     bench.training(4)
-    secret = endpoints[0].secret
+    secret = endpoints[0].token.split(".")[2]
     processes = bench.cluster.processes()
     assert any("task-service" in words for words in processes.values())
     for pid, words in processes.items():

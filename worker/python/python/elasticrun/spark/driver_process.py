@@ -23,12 +23,12 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class DriverEndpoint:
-    """The endpoint at which agents join: run id, port, and in hexadecimal digits the secret of the job and the key with which
-    workers fetch a call."""
+    """The endpoint at which agents join: run id, port, the join token of the job, and in hexadecimal digits the key with which workers
+    fetch a call."""
 
     run_id: str
     port: int
-    secret: str = field(repr=False)
+    token: str = field(repr=False)
     call_key: str = field(repr=False)
 
 

@@ -71,7 +71,7 @@ def run_job(
         if server is not None:
             server.unlock(bytes.fromhex(endpoint.call_key))
         ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
-        spec = TaskSpec(ports, endpoint.secret, 0, distributed)
+        spec = TaskSpec(ports, endpoint.token, 0, distributed)
         listener = Listener(context)
         tasks = functools.partial(listener.held, math.inf)
         slots = Slots(context, spec, counts.max_num_proc + spares, report, driver.end, listener.jobs, tasks)

@@ -29,17 +29,17 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The specification of a task, which is sent in the closure of the task. The secret is not part of the repr.
+    """The specification of a task, which is sent in the closure of the task. The token is not part of the repr.
 
     Attributes:
         driver: addresses of the job's driver, ``host:port``.
-        secret: secret of the job, in hexadecimal digits.
+        token: join token of the job.
         slot: slot number in the job.
         binary: the program, if Spark sends it. None: the program of the executor's package.
     """
 
     driver: tuple[str, ...]
-    secret: str = field(repr=False)
+    token: str = field(repr=False)
     slot: int
     binary: DistributedBinary | None = None
 
@@ -101,7 +101,7 @@ def _settings(spec: TaskSpec) -> dict[str, object]:
     task = {"machine": executor.host, "slot": spec.slot, "attempt": _context().taskAttemptId()}
     return {
         "driver": list(spec.driver),
-        "secret": spec.secret,
+        "token": spec.token,
         "task": task,
         "above": executor.ancestors,
     }
