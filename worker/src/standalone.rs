@@ -49,6 +49,7 @@ pub(crate) fn connection() -> Result<AgentConnection, Error> {
         key: Bytes32([0; 32]),
         connect_timeout: Duration::from_secs(1),
         encrypt: false,
+        identity: None,
     })
 }
 

@@ -7,16 +7,18 @@ mod common;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    sync::LazyLock,
     thread,
 };
 
-use common::{Agent, BaseLocation, KEY, id, start_from};
+use common::{Agent, BaseLocation, authority, id, start_from};
 use elasticrun_protocol::{
     Round,
-    auth::{self, Bytes32, Hello, Listener, Proof, Purpose, Secret, Verdict},
     control::{MemoryAnswer, MemoryRequest},
     frame::{self, FrameBuffer},
+    opening::{Hello, Purpose, Verdict},
 };
+use elasticrun_tls::{Authority, Blocking, Role, ServerConfig, Session};
 use serde::{Serialize, de::DeserializeOwned};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -28,11 +30,21 @@ fn a_worker() {
 }
 
 struct Peer {
-    stream: TcpStream,
+    stream: Blocking<TcpStream>,
     frames: FrameBuffer,
 }
 
 impl Peer {
+    /// The acceptor's side of TLS. `None` if the connector gives up.
+    fn accept(stream: TcpStream, authority: &Authority) -> Option<Self> {
+        let agent = authority.issue(Role::Agent, "another").unwrap();
+        let config = ServerConfig::new(&agent, &[Role::Worker]).unwrap();
+        Some(Self {
+            stream: Blocking::handshake(Session::server(&config), stream).ok()?,
+            frames: FrameBuffer::default(),
+        })
+    }
+
     fn send(&mut self, message: &impl Serialize) {
         let bytes = frame::to_frame(message).unwrap();
         self.stream.write_all(&bytes).unwrap();
@@ -51,32 +63,30 @@ impl Peer {
         }
     }
 
-    /// The acceptor's side of the handshake. `None` if the connector gives up.
-    fn shake(&mut self, key: Bytes32) -> Option<MemoryRequest> {
-        let secret = Secret::from_hex(&key.to_string()).unwrap();
+    /// The acceptor's side of the opening, and the request of the connector.
+    fn open(&mut self) -> Option<MemoryRequest> {
         let hello: Hello = self.receive()?;
-        let nonce = auth::nonce().unwrap();
-        let listener = Listener::new(secret, &[Purpose::Memory], hello, nonce).unwrap();
-        self.send(&listener.challenge());
-        let proof: Proof = self.receive()?;
-        listener.verify(&proof).unwrap();
-        self.send(&Verdict::Welcome);
+        let version = hello.check(&[Purpose::Memory]).unwrap().version;
+        self.send(&Verdict::Welcome { version });
         self.receive()
     }
 }
 
 /// An agent that keeps a commit and answers `times` connections by `answer`.
-fn keeper(times: usize, key: Bytes32, answer: impl Fn(&mut Peer) + Send + 'static) -> SocketAddr {
+fn keeper(
+    times: usize,
+    authority: &'static Authority,
+    answer: impl Fn(&mut Peer) + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for _ in 0..times {
             let (stream, _) = listener.accept().unwrap();
-            let mut peer = Peer {
-                stream,
-                frames: FrameBuffer::default(),
+            let Some(mut peer) = Peer::accept(stream, authority) else {
+                continue;
             };
-            if let Some(request) = peer.shake(key) {
+            if let Some(request) = peer.open() {
                 assert_eq!(request.key, id(1, 4).into());
                 answer(&mut peer);
             }
@@ -103,7 +113,7 @@ fn there(address: SocketAddr) -> BaseLocation<'static> {
 fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
-    let address = keeper(1, KEY, |peer| {
+    let address = keeper(1, authority(), |peer| {
         // Bytes of the commit may arrive with the answer, or later.
         let mut bytes = frame::to_frame(&found(77)).unwrap();
         bytes.extend_from_slice(&77_u64.to_le_bytes()[..3]);
@@ -121,8 +131,8 @@ fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
 #[test]
 fn a_base_that_is_gone_or_damaged_ends_the_worker() {
     let agent = Agent::new();
-    let gone = keeper(1, KEY, |peer| peer.send(&MemoryAnswer::Missing));
-    let damaged = keeper(1, KEY, |peer| {
+    let gone = keeper(1, authority(), |peer| peer.send(&MemoryAnswer::Missing));
+    let damaged = keeper(1, authority(), |peer| {
         peer.send(&found(77));
         peer.stream.write_all(&78_u64.to_le_bytes()).unwrap();
     });
@@ -143,9 +153,10 @@ fn a_base_that_is_gone_or_damaged_ends_the_worker() {
 fn a_keeper_that_cannot_be_used_is_tried_in_three_rounds() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
-    // The keepers: one closes the connection, one has another key, and one address has no listener.
-    let silent = keeper(1, KEY, |_| ());
-    let stranger = keeper(1, Bytes32([6; 32]), |_| ());
+    // The keepers: one closes the connection, one is of another job, and one address has no listener.
+    let silent = keeper(1, authority(), |_| ());
+    static OTHER: LazyLock<Authority> = LazyLock::new(|| Authority::new("run").unwrap());
+    let stranger = keeper(1, &OTHER, |_| ());
     // A port that no other test uses.
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     for (round, address) in [(2, silent), (3, stranger)] {
@@ -166,7 +177,7 @@ fn an_abort_ends_a_fetch_at_once() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     let (asked, was_asked) = std::sync::mpsc::channel();
-    let slow = keeper(1, KEY, move |peer| {
+    let slow = keeper(1, authority(), move |peer| {
         asked.send(()).unwrap();
         // Ends when the worker cuts the connection.
         assert_eq!(peer.receive::<MemoryRequest>(), None);

@@ -5,14 +5,13 @@ use std::{
     future::poll_fn,
     net::{IpAddr, SocketAddr},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use elasticrun_core::agent::{Command, End, Event, Machine};
-use elasticrun_protocol::{
-    FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
-};
+use elasticrun_protocol::{FromWorker, HostId, Notice, Process, ToAgent, control::Setup};
 use elasticrun_shm::liveness_watch::LivenessEnd;
 use elasticrun_termination_notice::Notices;
 use tokio::{
@@ -30,6 +29,7 @@ use crate::{
     error::PeerError,
     inbox::InboxMessage,
     interfaces::Interface,
+    keys::Keys,
     link::DriverLink,
     memory::Memories,
     orphans,
@@ -52,7 +52,7 @@ pub(crate) struct Agent {
     pub(crate) machine: Machine,
     pub(crate) host: HostId,
     pub(crate) setup: Setup,
-    pub(crate) secret: Secret,
+    pub(crate) keys: Arc<Keys>,
     /// The driver's address, for further connections.
     pub(crate) driver: SocketAddr,
     /// The address at which other hosts reach this one.

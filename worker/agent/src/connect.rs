@@ -26,11 +26,12 @@ use crate::{
     clock::Clock,
     error::PeerError,
     keys::{Keyring, Keys},
-    wire,
 };
 
 /// How long one address may take to resolve, and to accept a connection.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time limit of the opening of a connection.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
@@ -174,7 +175,7 @@ async fn dial_control(
         return Err(enrol::Error::Opening(TlsError::NoCertificate.into()).into());
     };
     let stream = connect(address).await?;
-    let credentials = enrol::ask(stream, token, host.as_str(), wire::HANDSHAKE_TIMEOUT).await?;
+    let credentials = enrol::ask(stream, token, host.as_str(), HANDSHAKE_TIMEOUT).await?;
     let keys = Arc::new(Keys::new(&credentials)?);
     keyring.keys = Some(keys.clone());
     Ok((dial(address, &keys, Purpose::Control).await?, keys))
@@ -196,7 +197,7 @@ pub(crate) async fn dial(
     purpose: Purpose,
 ) -> Result<Connection<TcpStream>, PeerError> {
     let stream = connect(address).await?;
-    Ok(opening::dial(stream, &keys.to_driver, purpose, wire::HANDSHAKE_TIMEOUT).await?)
+    Ok(opening::dial(stream, &keys.to_driver, purpose, HANDSHAKE_TIMEOUT).await?)
 }
 
 async fn connect(address: SocketAddr) -> Result<TcpStream, PeerError> {
@@ -253,7 +254,7 @@ impl Reached {
             within: options.connect_timeout,
             tried: format!("{candidate}: registered, then {error}"),
         };
-        let first = match timeout(wire::HANDSHAKE_TIMEOUT, joined).await {
+        let first = match timeout(HANDSHAKE_TIMEOUT, joined).await {
             Err(_) => return Err(lost(PeerError::TimedOut)),
             Ok(Err(PeerError::Frame(_))) => return Err(Error::NoSetup { address: candidate }),
             Ok(Err(error)) => return Err(lost(error)),

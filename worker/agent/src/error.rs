@@ -2,7 +2,7 @@
 
 use std::{io, net::IpAddr, path::PathBuf, time::Duration};
 
-use elasticrun_protocol::{HostId, auth, frame};
+use elasticrun_protocol::{HostId, frame};
 use elasticrun_tls::{enrol, opening};
 
 /// A failure that ends the agent.
@@ -106,9 +106,6 @@ impl Error {
 /// Why one connection to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
-    /// The handshake failed.
-    #[error(transparent)]
-    Auth(#[from] auth::Error),
     /// One side does not trust the other.
     #[error(transparent)]
     Untrusted(enrol::Error),
@@ -124,9 +121,6 @@ pub(crate) enum PeerError {
     /// The peer did not answer in time.
     #[error("no answer in time")]
     TimedOut,
-    /// The system has no random bytes.
-    #[error("no randomness for a nonce: {0}")]
-    Random(#[from] getrandom::Error),
 }
 
 impl From<opening::Error> for PeerError {

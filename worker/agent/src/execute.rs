@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The secret by which the workers of a job authenticate each other.
-pub(crate) fn data_secret(secret: &Secret) -> Secret {
+fn data_secret(secret: &Secret) -> Secret {
     secret.derive("data plane")
 }
 
@@ -51,8 +51,7 @@ impl Agent {
                     hosts,
                     within,
                 } => {
-                    let secret = data_secret(&self.secret);
-                    self.prober.probe(number, hosts, within, secret);
+                    self.prober.probe(number, hosts, within, self.keys.clone());
                 }
                 Command::WriteDurable { process, size } => {
                     if let Some(durable) = &self.durable {
@@ -333,13 +332,14 @@ impl Agent {
         worker.attach(connection, pid, attached, watch);
         worker.send(
             &ToWorker::Attached {
-                data_key: Bytes32(*data_secret(&self.secret).expose()),
+                data_key: Bytes32(*data_secret(&self.keys.secret).expose()),
                 listen: self.listen.to_string(),
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
                 encrypt_data: self.setup.encrypt_data,
                 buffers,
                 commit_memory: self.setup.commit_memory,
+                identity: Some(self.keys.worker.clone()),
             },
             fds,
         );

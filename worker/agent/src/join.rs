@@ -17,7 +17,6 @@ use tokio::{
 use crate::{
     AgentOptions, Error,
     connect::{self, Registration, reach},
-    execute::data_secret,
     interfaces::{Interface, LocalInterfaces},
     keys::{Keyring, Keys},
     memory::KeptCommits,
@@ -68,10 +67,8 @@ pub(crate) async fn join(
         let address = reachable_at(options, interface.as_ref(), reached.local);
         let listen = listen_at(options, address).await;
         let mut tasks = JoinSet::new();
-        // Workers fetch commits at this port, and have no other secret.
-        let secret = data_secret(&keys.secret);
         let memory_port =
-            memory_port::open(listen, secret, kept.registry.clone(), &mut tasks).await?;
+            memory_port::open(listen, keys.clone(), kept.registry.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
         let registration = Registration {
             address,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use elasticrun_protocol::auth::Secret;
-use elasticrun_tls::{ClientConfig, Credentials, Error, Role, token::Token};
+use elasticrun_protocol::{auth::Secret, local::WorkerIdentity};
+use elasticrun_tls::{ClientConfig, Credentials, Error, Role, ServerConfig, token::Token};
 
 use crate::Access;
 
@@ -14,6 +14,12 @@ pub(crate) struct Keys {
     pub(crate) secret: Secret,
     /// Connects to the driver.
     pub(crate) to_driver: ClientConfig,
+    /// Connects to agents of other hosts.
+    pub(crate) to_agents: ClientConfig,
+    /// Accepts agents and workers of other hosts.
+    pub(crate) memory_port: ServerConfig,
+    /// The identity of the workers of this host.
+    pub(crate) worker: WorkerIdentity,
 }
 
 impl Keys {
@@ -25,6 +31,12 @@ impl Keys {
         Ok(Self {
             secret: credentials.secret.clone(),
             to_driver: ClientConfig::new(&credentials.agent, Role::Driver)?,
+            to_agents: ClientConfig::new(&credentials.agent, Role::Agent)?,
+            memory_port: ServerConfig::new(&credentials.agent, &[Role::Agent, Role::Worker])?,
+            worker: WorkerIdentity(
+                serde_json::to_string(&credentials.worker)
+                    .map_err(|error| Error::Identity(error.to_string()))?,
+            ),
         })
     }
 }

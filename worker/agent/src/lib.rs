@@ -63,7 +63,6 @@ mod settings;
 mod socket;
 mod spans;
 mod store;
-mod wire;
 
 #[cfg(any(test, fuzzing))]
 pub use durable::any_manifest;

@@ -1,7 +1,7 @@
 //! The port that serves commits of this host to workers of other hosts.
 //!
-//! A peer authenticates ([`Purpose::Memory`]) and then sends any number of requests. Blocking threads read the
-//! bytes, since a digest over gigabytes takes long.
+//! A peer proves by its certificate that it is an agent or a worker of the job, and then sends any number of requests
+//! ([`Purpose::Memory`]). Blocking threads read the bytes, since a digest over gigabytes takes long.
 
 use std::{
     io::{self, Write},
@@ -11,9 +11,13 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    auth::{Purpose, Secret},
     control::{MemoryAnswer, MemoryRequest},
-    frame::{self, FrameBuffer},
+    frame,
+    opening::Purpose,
+};
+use elasticrun_tls::{
+    Blocking, TlsStream,
+    opening::{self, Accepted, Connection},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -25,9 +29,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     Error,
+    connect::HANDSHAKE_TIMEOUT,
     error::PeerError,
+    keys::Keys,
     memory::{CommitCopy, CommitRegistry},
-    spans, wire,
+    spans,
 };
 
 /// The largest number of open connections; others wait to be accepted.
@@ -39,7 +45,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Opens the port and serves it until the set is dropped. Returns its number.
 pub(crate) async fn open(
     address: IpAddr,
-    secret: Secret,
+    keys: Arc<Keys>,
     registry: CommitRegistry,
     tasks: &mut JoinSet<()>,
 ) -> Result<u16, Error> {
@@ -50,11 +56,11 @@ pub(crate) async fn open(
         .local_addr()
         .map_err(Error::system("listen for requests of commits"))?
         .port();
-    tasks.spawn(serve(listener, secret, registry).in_current_span());
+    tasks.spawn(serve(listener, keys, registry).in_current_span());
     Ok(port)
 }
 
-async fn serve(listener: TcpListener, secret: Secret, registry: CommitRegistry) {
+async fn serve(listener: TcpListener, keys: Arc<Keys>, registry: CommitRegistry) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -63,10 +69,10 @@ async fn serve(listener: TcpListener, secret: Secret, registry: CommitRegistry) 
         };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let (secret, registry) = (secret.clone(), registry.clone());
+                let (keys, registry) = (keys.clone(), registry.clone());
                 let served = async move {
                     let _permit = permit;
-                    serve_connection(stream, from, &secret, &registry).await;
+                    serve_connection(stream, from, &keys, &registry).await;
                 };
                 connections.spawn(served.in_current_span());
             }
@@ -81,49 +87,65 @@ async fn serve(listener: TcpListener, secret: Secret, registry: CommitRegistry) 
 }
 
 async fn serve_connection(
-    mut stream: TcpStream,
+    stream: TcpStream,
     from: SocketAddr,
-    secret: &Secret,
+    keys: &Keys,
     registry: &CommitRegistry,
 ) {
-    let mut frames = match wire::accept(&mut stream, secret, Purpose::Memory).await {
-        Ok(frames) => frames,
+    let connection = match accept(stream, keys).await {
+        Ok(connection) => connection,
         Err(error) => {
             tracing::warn!(peer = %from, %error, "a stranger at the port for commits");
             return;
         }
     };
-    match serve_requests(stream, &mut frames, registry).await {
+    match serve_requests(connection, registry).await {
         Ok(()) | Err(PeerError::Closed) => {}
         Err(error) => tracing::warn!(peer = %from, %error, "a request of a commit failed"),
     }
 }
 
+async fn accept(stream: TcpStream, keys: &Keys) -> Result<Connection<TcpStream>, PeerError> {
+    stream.set_nodelay(true)?;
+    let (config, serves) = (&keys.memory_port, [Purpose::Memory]);
+    match opening::accept(stream, config, &serves, HANDSHAKE_TIMEOUT).await? {
+        Accepted::Opened(connection) => Ok(connection),
+        // Only a driver enrols hosts, so the handshake has failed before.
+        Accepted::Enrolling(_) => Err(PeerError::Closed),
+    }
+}
+
 async fn serve_requests(
-    mut stream: TcpStream,
-    frames: &mut FrameBuffer,
+    connection: Connection<TcpStream>,
     registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
+    let Connection {
+        mut stream,
+        mut frames,
+        ..
+    } = connection;
     loop {
-        let request: MemoryRequest = wire::read(&mut stream, frames).await?;
+        let request: MemoryRequest = opening::read(&mut stream, &mut frames).await?;
         let registry = registry.clone();
-        let blocking = stream.into_std()?;
+        let (session, socket, unread) = stream.into_parts();
+        let socket = socket.into_std()?;
         let answered = spawn_blocking(move || {
-            blocking.set_nonblocking(false)?;
-            blocking.set_write_timeout(Some(WRITE_TIMEOUT))?;
-            answer(&blocking, request, &registry)?;
-            blocking.set_nonblocking(true)?;
-            Ok::<_, PeerError>(blocking)
+            socket.set_nonblocking(false)?;
+            socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
+            let mut blocking = Blocking::new(session, socket, unread);
+            answer(&mut blocking, request, &registry)?;
+            blocking.get_ref().set_nonblocking(true)?;
+            Ok::<_, PeerError>(blocking.into_parts())
         });
-        let back = answered
+        let (session, socket, unread) = answered
             .await
             .map_err(|error| io::Error::other(error.to_string()))??;
-        stream = TcpStream::from_std(back)?;
+        stream = TlsStream::new(session, TcpStream::from_std(socket)?, unread);
     }
 }
 
 fn answer(
-    mut stream: &std::net::TcpStream,
+    stream: &mut impl Write,
     request: MemoryRequest,
     registry: &CommitRegistry,
 ) -> Result<(), PeerError> {

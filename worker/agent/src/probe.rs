@@ -1,13 +1,10 @@
 //! Probes whether this host reaches the other hosts of a round: it connects to their memory ports and authenticates.
 //! It sends no request.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use elasticrun_protocol::{
-    HostId,
-    auth::{Purpose, Secret},
-    control::ProbeHost,
-};
+use elasticrun_protocol::{HostId, control::ProbeHost, opening::Purpose};
+use elasticrun_tls::opening;
 use tokio::{
     net::TcpStream,
     sync::mpsc,
@@ -16,7 +13,7 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use crate::{error::PeerError, inbox::InboxMessage, wire};
+use crate::{connect::HANDSHAKE_TIMEOUT, error::PeerError, inbox::InboxMessage, keys::Keys};
 
 /// Runs one probe at a time. A newer probe replaces the running one.
 #[derive(Debug)]
@@ -37,12 +34,12 @@ impl Prober {
         number: u64,
         hosts: Vec<ProbeHost>,
         within: Duration,
-        secret: Secret,
+        keys: Arc<Keys>,
     ) {
         self.end();
         let inbox = self.inbox.clone();
         let probing = async move {
-            let unreachable = dial_all(hosts, within, &secret).await;
+            let unreachable = dial_all(hosts, within, &keys).await;
             let probed = InboxMessage::Probed {
                 number,
                 unreachable,
@@ -68,12 +65,12 @@ impl Drop for Prober {
 }
 
 /// Returns the hosts that did not authenticate as agents of this job in time.
-async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, secret: &Secret) -> Vec<HostId> {
+async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, keys: &Arc<Keys>) -> Vec<HostId> {
     let mut dials = JoinSet::new();
     for probed in hosts {
-        let secret = secret.clone();
+        let keys = keys.clone();
         let dialled = async move {
-            let answered = timeout(within, dial(&probed, &secret)).await;
+            let answered = timeout(within, dial(&probed, &keys)).await;
             match answered.unwrap_or(Err(PeerError::TimedOut)) {
                 Ok(()) => None,
                 Err(error) => {
@@ -90,9 +87,10 @@ async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, secret: &Secret) -> V
     unreachable
 }
 
-async fn dial(probed: &ProbeHost, secret: &Secret) -> Result<(), PeerError> {
-    let mut stream = TcpStream::connect(probed.address).await?;
-    wire::dial(&mut stream, secret, Purpose::Memory).await?;
+async fn dial(probed: &ProbeHost, keys: &Keys) -> Result<(), PeerError> {
+    let stream = TcpStream::connect(probed.address).await?;
+    stream.set_nodelay(true)?;
+    opening::dial(stream, &keys.to_agents, Purpose::Memory, HANDSHAKE_TIMEOUT).await?;
     Ok(())
 }
 
@@ -100,13 +98,19 @@ async fn dial(probed: &ProbeHost, secret: &Secret) -> Result<(), PeerError> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use elasticrun_protocol::auth::Secret;
+    use elasticrun_tls::{Authority, Credentials};
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{execute::data_secret, memory::CommitRegistry, memory_port};
+    use crate::{memory::CommitRegistry, memory_port};
 
-    fn secret() -> Secret {
-        data_secret(&Secret::random().expect("the system gives random bytes"))
+    /// The keys of a host of a job of its own.
+    fn keys() -> Arc<Keys> {
+        let authority = Authority::new("run").expect("randomness");
+        let secret = Secret::random().expect("randomness");
+        let credentials = Credentials::issue(&authority, &secret, "localhost").expect("randomness");
+        Arc::new(Keys::new(&credentials).expect("sound"))
     }
 
     fn host(name: &str, port: u16) -> ProbeHost {
@@ -118,12 +122,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_an_agent_of_the_job_answers() {
-        let (ours, others) = (secret(), secret());
+        let (ours, others) = (keys(), keys());
         let mut tasks = JoinSet::new();
-        let mut open = async |secret: &Secret| {
+        let mut open = async |keys: &Arc<Keys>| {
             let registry = CommitRegistry::default();
             let local = Ipv4Addr::LOCALHOST.into();
-            memory_port::open(local, secret.clone(), registry, &mut tasks).await
+            memory_port::open(local, keys.clone(), registry, &mut tasks).await
         };
         let ready = open(&ours).await.unwrap();
         let foreign = open(&others).await.unwrap();

@@ -113,7 +113,7 @@ pub(crate) async fn serve(
         machine,
         host: host.clone(),
         setup,
-        secret: keys.secret.clone(),
+        keys: keys.clone(),
         driver,
         address,
         memory_port,

@@ -15,9 +15,10 @@ use std::{
 use common::{Agent, Driver, Peer, SOON, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, HostId, Round,
-    auth::{self, Purpose, Secret},
     control::{MemoryAnswer, MemoryRequest, ProbeHost},
+    opening::{Error as Disagreement, Purpose},
 };
+use elasticrun_tls::{Authority, Error as TlsError, Role, opening};
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
@@ -218,10 +219,13 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         (kept[0].process, &kept[0].commits),
         (process(0, 1), &vec![commit])
     );
-    let secret = driver.secret.derive("data plane");
-    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
-        .await
-        .unwrap();
+    let mut peer = Peer::dial(
+        control.register.memory_port,
+        &driver.worker(),
+        Purpose::Memory,
+    )
+    .await
+    .unwrap();
     let process = process(0, 1);
     let key = commit.into();
     peer.write(&MemoryRequest { process, key }).await;
@@ -418,10 +422,13 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
         round: Round(1),
         count: 1,
     };
-    let secret = driver.secret.derive("data plane");
-    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
-        .await
-        .unwrap();
+    let mut peer = Peer::dial(
+        control.register.memory_port,
+        &driver.worker(),
+        Purpose::Memory,
+    )
+    .await
+    .unwrap();
     let request = |count| MemoryRequest {
         process: process(0, 1),
         key: CommitId { count, ..commit }.into(),
@@ -439,10 +446,25 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
         assert_eq!(digest, xxhash_rust::xxh3::xxh3_64(&bytes));
     }
     let port = control.register.memory_port;
-    let wrong = Peer::dial(port, &Secret::random().unwrap(), Purpose::Memory).await;
-    assert_eq!(wrong.err(), Some(auth::Error::WrongSecret));
-    let wrong = Peer::dial(port, &secret, Purpose::Control).await;
-    assert!(matches!(wrong.err(), Some(auth::Error::Refused(_))));
+    let other = Authority::new(&driver.run_id).unwrap();
+    let other = other.issue(Role::Worker, "localhost").unwrap();
+    let wrong = Peer::dial(port, &other, Purpose::Memory).await;
+    assert!(matches!(
+        wrong.err(),
+        Some(opening::Error::Tls(TlsError::OtherJob))
+    ));
+    // A driver of the job has no business here.
+    let wrong = driver.authority.issue(Role::Driver, "driver").unwrap();
+    let wrong = Peer::dial(port, &wrong, Purpose::Memory).await;
+    assert!(matches!(
+        wrong.err(),
+        Some(opening::Error::Tls(TlsError::Refused(_)))
+    ));
+    let wrong = Peer::dial(port, &driver.worker(), Purpose::Control).await;
+    assert!(matches!(
+        wrong.err(),
+        Some(opening::Error::Disagreement(Disagreement::Refused(_)))
+    ));
 }
 
 #[tokio::test]
@@ -460,10 +482,13 @@ async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
     control.all_wait(1).await;
     control.start(1, &[process(0, 1)], None, None).await;
     lines.until("committed").await;
-    let secret = driver.secret.derive("data plane");
-    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
-        .await
-        .unwrap();
+    let mut peer = Peer::dial(
+        control.register.memory_port,
+        &driver.worker(),
+        Purpose::Memory,
+    )
+    .await
+    .unwrap();
     let commit = CommitId {
         epoch: common::EPOCH,
         round: Round(1),

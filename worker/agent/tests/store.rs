@@ -7,7 +7,7 @@ mod common;
 use common::{Driver, Peer, SOON, kill, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
     HostId, Process,
-    auth::Purpose,
+    opening::Purpose,
     store::{Answer, Blob, FromClient, FromHost, Op, StoreOf, ToHost, Value},
 };
 

@@ -5,9 +5,9 @@ mod tests;
 
 use crate::{
     FromAgent, FromWorker, ToAgent, ToWorker,
-    auth::{Challenge, Hello, Proof, Verdict},
     control::{MemoryAnswer, MemoryRequest, Output, Register},
     frame::{FrameBuffer, decode, to_frame},
+    opening::{Hello, Verdict},
     store::{Answer, FromClient, FromHost, StoreOf, ToHost},
 };
 
@@ -55,8 +55,6 @@ pub fn check(trusted: bool, cut: usize, bytes: &[u8]) -> usize {
                     understood += round_trip!(
                         &body,
                         Hello,
-                        Challenge,
-                        Proof,
                         Verdict,
                         Register,
                         ToAgent,

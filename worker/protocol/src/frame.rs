@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The maximum size of a body, in bytes.
 pub const MAX_FRAME: usize = 4 << 20;
 
-/// The maximum size of a body from a peer that has not proved yet that it knows the secret, in bytes.
+/// The maximum size of a body from a peer that has not proved yet that it is of the job, in bytes.
 pub const MAX_UNPROVEN_FRAME: usize = 4 << 10;
 
 const HEADER: usize = 4;

@@ -1,8 +1,8 @@
 //! The messages between driver, agent and worker: identifiers, frames and the handshake.
 //!
 //! This crate does no I/O, so that the simulation, the fuzz targets and every shell share one definition. A message is
-//! a length-delimited frame with a JSON body ([`frame`]). A connection between hosts starts with a handshake that
-//! authenticates both sides by the job's secret ([`auth`]). Then driver and agent exchange the messages of [`control`].
+//! a length-delimited frame with a JSON body ([`frame`]). A connection between hosts starts with mutual TLS, and
+//! then with a message each way ([`opening`]). Then driver and agent exchange the messages of [`control`].
 //! An agent and its workers exchange those of [`local`]. [`store`] has its own connections.
 
 #![forbid(unsafe_code)]

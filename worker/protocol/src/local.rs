@@ -3,7 +3,7 @@
 //! There are few messages, because the shared page carries boundaries, holds, heartbeats and commits. The worker dials.
 //! The permissions of the socket's directory and the peer credentials keep other users out.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,17 @@ pub enum FromWorker {
     AskCallKey,
 }
 
+/// An identity (`elasticrun_tls::Identity`) as JSON text. The `Debug` output does not contain it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WorkerIdentity(pub String);
+
+impl fmt::Debug for WorkerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WorkerIdentity(..)")
+    }
+}
+
 fn two_buffers() -> u8 {
     2
 }
@@ -98,6 +109,10 @@ pub enum ToWorker {
         /// for no limit, and from an older agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit_memory: Option<u64>,
+        /// The identity by which the worker proves to agents of other hosts that it is of the job. None from an older
+        /// agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<WorkerIdentity>,
     },
     /// The connection accepts requests to the store.
     StoreOpened,

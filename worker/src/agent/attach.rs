@@ -95,6 +95,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
         key: welcome.data_key,
         connect_timeout: welcome.connect_timeout,
         encrypt: welcome.encrypt_data,
+        identity: welcome.identity,
     }))
 }
 

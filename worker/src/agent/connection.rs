@@ -3,15 +3,12 @@
 use std::{net::TcpListener, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use elasticrun_core::worker::Announcement;
-use elasticrun_protocol::{
-    FromWorker, Round,
-    auth::{Bytes32, Secret},
-    frame,
-};
+use elasticrun_protocol::{FromWorker, Round, auth::Bytes32, frame, local::WorkerIdentity};
 use elasticrun_shm::{
     fds,
     page::{Phase, WorkerPage},
 };
+use elasticrun_tls::{ClientConfig, Role};
 
 use super::Inbox;
 use crate::{Error, memory::Memory, standalone};
@@ -30,6 +27,8 @@ pub(crate) struct AgentConnection {
     pub(crate) connect_timeout: Duration,
     /// Whether messages of the data plane are encrypted.
     pub(crate) encrypt: bool,
+    /// The identity of this worker. None from an older agent.
+    pub(crate) identity: Option<WorkerIdentity>,
 }
 
 /// The source of rounds.
@@ -88,10 +87,19 @@ impl AgentConnection {
         }
     }
 
-    /// The secret that proves to other agents of the job that this is one of its workers.
-    pub(crate) fn secret(&self) -> Result<Secret, Error> {
-        Secret::from_hex(&self.key.to_string()).ok_or_else(|| Error::Protocol {
-            why: "the key of the data plane is none".to_owned(),
+    /// What connects to agents of other hosts, and proves to them that this is a worker of the job.
+    pub(crate) fn to_agents(&self) -> Result<ClientConfig, Error> {
+        let Some(WorkerIdentity(text)) = &self.identity else {
+            return Err(Error::Protocol {
+                why: "the agent has no identity for this worker; install the same release on both"
+                    .to_owned(),
+            });
+        };
+        let identity = frame::decode(text.as_bytes()).map_err(|_| Error::Protocol {
+            why: "the identity of this worker cannot be read".to_owned(),
+        })?;
+        ClientConfig::new(&identity, Role::Agent).map_err(|error| Error::Protocol {
+            why: error.to_string(),
         })
     }
 }

@@ -154,6 +154,7 @@ impl AgentThread {
                 encrypt_data,
                 buffers,
                 commit_memory,
+                identity,
             } => {
                 let page = self.start_heartbeat(heartbeat_interval)?;
                 let welcome = Welcome {
@@ -164,6 +165,7 @@ impl AgentThread {
                     connect_timeout,
                     encrypt_data,
                     commit_memory,
+                    identity,
                 };
                 self.inbox.welcome(Ok(welcome), Some(page));
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::auth::Bytes32;
+use elasticrun_protocol::{auth::Bytes32, local::WorkerIdentity};
 use elasticrun_shm::{commit::CommitFds, page::WorkerPage};
 
 /// The agent's answer to [`FromWorker::Attach`](elasticrun_protocol::FromWorker::Attach).
@@ -16,4 +16,6 @@ pub(super) struct Welcome {
     pub(super) encrypt_data: bool,
     /// The most bytes of commits of all workers of a round.
     pub(super) commit_memory: Option<u64>,
+    /// The identity of this worker. None from an older agent.
+    pub(super) identity: Option<WorkerIdentity>,
 }

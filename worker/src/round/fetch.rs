@@ -10,11 +10,12 @@ use std::{
 use elasticrun_core::worker::{BaseSource, Machine};
 use elasticrun_protocol::{
     CommitId,
-    auth::{self, Challenge, Dialler, Purpose, Secret, Verdict},
     control::{Keeper, MemoryAnswer, MemoryRequest, Start},
     frame::{self, FrameBuffer},
+    opening::{Hello, Purpose, Verdict},
 };
 use elasticrun_shm::commit::CommitReader;
+use elasticrun_tls::{Blocking, ClientConfig, Session};
 use serde::{Serialize, de::DeserializeOwned};
 use socket2::{Domain, Socket, Type};
 
@@ -65,7 +66,7 @@ fn fetch_from_host(
     let Some(keeper) = &started.start.keeper else {
         return Err(Error::BaseMissing { id: base });
     };
-    let secret = agent.secret()?;
+    let config = agent.to_agents()?;
     let socket = Socket::new(Domain::for_address(keeper.address), Type::STREAM, None)
         .map_err(Error::system("open a connection"))?;
     let copy = socket
@@ -74,7 +75,7 @@ fn fetch_from_host(
     if !agent.inbox.watch_transfer(started.id(), copy) {
         return Err(agent.inbox.with_machine(Machine::over).into());
     }
-    let fetched = fetch(agent, keeper, base, &secret, socket);
+    let fetched = fetch(agent, keeper, base, &config, socket);
     agent.inbox.forget_transfer();
     match fetched {
         Err(Error::Fetch {
@@ -114,7 +115,7 @@ fn fetch(
     agent: &mut AgentConnection,
     keeper: &Keeper,
     base: CommitId,
-    secret: &Secret,
+    config: &ClientConfig,
     socket: Socket,
 ) -> Result<(), Error> {
     let fetch_error = |source: io::Error| Error::Fetch {
@@ -123,7 +124,7 @@ fn fetch(
         source,
     };
     let timeout = agent.connect_timeout;
-    let mut source = Source::connect(socket, keeper, secret, timeout).map_err(fetch_error)?;
+    let mut source = Source::connect(socket, keeper, config, timeout).map_err(fetch_error)?;
     let request = MemoryRequest {
         process: keeper.process,
         key: base.into(),
@@ -148,7 +149,7 @@ fn fetch(
 
 /// A connection to an agent that keeps commits.
 struct Source {
-    stream: TcpStream,
+    stream: Blocking<TcpStream>,
     frames: FrameBuffer,
 }
 
@@ -156,7 +157,7 @@ impl Source {
     fn connect(
         socket: Socket,
         keeper: &Keeper,
-        secret: &Secret,
+        config: &ClientConfig,
         timeout: Duration,
     ) -> io::Result<Self> {
         socket.connect_timeout(&keeper.address.into(), timeout)?;
@@ -166,26 +167,16 @@ impl Source {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
         stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
+        let session = Session::client(config).map_err(io::Error::other)?;
         let mut source = Self {
-            stream,
-            frames: FrameBuffer::unproven(),
+            stream: Blocking::handshake(session, stream)?,
+            frames: FrameBuffer::default(),
         };
-        let nonce = auth::nonce().map_err(io::Error::other)?;
-        let dialler = Dialler::new(secret.clone(), Purpose::Memory, nonce);
-        source.send(dialler.hello())?;
-        let body = source.body()?;
-        let Ok(challenge) = frame::decode::<Challenge>(&body) else {
-            return Err(refusal(frame::decode(&body).map_err(io::Error::other)?));
-        };
-        let (proof, _) = dialler.answer(&challenge).map_err(io::Error::other)?;
-        source.send(&proof)?;
-        match source.receive()? {
-            Verdict::Welcome => {
-                source.frames.trust();
-                Ok(source)
-            }
-            refused => Err(refusal(refused)),
-        }
+        let hello = Hello::new(Purpose::Memory);
+        source.send(&hello)?;
+        let verdict: Verdict = source.receive()?;
+        hello.answered(verdict).map_err(io::Error::other)?;
+        Ok(source)
     }
 
     fn ask(&mut self, request: &MemoryRequest) -> io::Result<MemoryAnswer> {
@@ -224,11 +215,4 @@ impl Source {
         early.truncate(0);
         self.stream.read_exact(rest)
     }
-}
-
-fn refusal(verdict: Verdict) -> io::Error {
-    io::Error::other(match verdict {
-        Verdict::Welcome => "it lets us in before we have proved ourselves".to_owned(),
-        Verdict::Refused { why } => why,
-    })
 }

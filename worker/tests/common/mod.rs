@@ -17,7 +17,10 @@ use std::{
     },
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,10 +31,12 @@ use elasticrun_protocol::{
     auth::Bytes32,
     control::{Keeper, Member, Place, Start},
     frame::{self, FrameBuffer},
+    local::WorkerIdentity,
     store::{Answer, FromClient, Refused, Request, Value},
     topology::neighbours,
 };
 use elasticrun_shm::{commit::CommitMemory, fds, page::AgentPage};
+use elasticrun_tls::{Authority, Role};
 use serde::{Serialize, de::DeserializeOwned};
 
 #[allow(unused_imports, reason = "not every suite uses all of it")]
@@ -157,6 +162,7 @@ impl Agent {
             encrypt_data: offer.encrypt_data,
             buffers: offer.buffers,
             commit_memory: offer.commit_memory,
+            identity: Some(identity()),
         };
         worker.connection.send(&attached, &descriptors);
         assert_eq!(worker.join(), (None, true, None));
@@ -490,4 +496,18 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::yield_now();
     }
+}
+
+/// The authority of the job of all workers.
+pub(crate) fn authority() -> &'static Authority {
+    static AUTHORITY: LazyLock<Authority> =
+        LazyLock::new(|| Authority::new("run").expect("randomness"));
+    &AUTHORITY
+}
+
+fn identity() -> WorkerIdentity {
+    let identity = authority().issue(Role::Worker, "localhost");
+    let frame = frame::to_frame(&identity.expect("randomness")).expect("it is small");
+    // Behind the length.
+    WorkerIdentity(String::from_utf8(frame[4..].to_vec()).expect("JSON is text"))
 }

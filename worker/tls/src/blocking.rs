@@ -53,6 +53,11 @@ impl<S: Read + Write> Blocking<S> {
         Ok(this)
     }
 
+    /// The session, the stream, and what the session has given and no caller has read.
+    pub fn into_parts(self) -> (Session, S, BytesMut) {
+        (self.session, self.stream, self.plain)
+    }
+
     /// The session, to ask for the peer.
     pub fn session(&self) -> &Session {
         &self.session

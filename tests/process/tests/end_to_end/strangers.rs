@@ -69,8 +69,9 @@ fn a_certificate_of_another_job_opens_no_port() {
     let other = Authority::new("another job").unwrap();
     for role in [Role::Agent, Role::Worker, Role::Driver] {
         let stranger = other.issue(role, "localhost").unwrap();
-        for port in &ports.driver {
-            refused(*port, &ClientConfig::new(&stranger, Role::Driver).unwrap());
+        for (ports, listener) in [(&ports.driver, Role::Driver), (&ports.agents, Role::Agent)] {
+            let config = ClientConfig::new(&stranger, listener).unwrap();
+            ports.iter().for_each(|port| refused(*port, &config));
         }
     }
     job.wait_training(2, two[0].step + 50);
@@ -96,23 +97,27 @@ fn refused(port: u16, config: &ClientConfig) {
 }
 
 #[test]
-fn an_agent_of_a_release_without_tls_reads_which_releases_do_not_fit() {
+fn a_peer_of_a_release_without_tls_reads_which_releases_do_not_fit() {
     let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
     let two = job.wait_training(2, 3);
     let ports = Ports::of(&job, &two.iter().map(|event| event.pid).collect::<Vec<_>>());
-    let hello = r#"{"magic":"elasticrun","min":1,"max":1,"software":"0.0.9","purpose":"control","nonce":""}"#;
-    let mut stream = TcpStream::connect(("127.0.0.1", ports.driver[0])).unwrap();
-    let length = u32::try_from(hello.len()).unwrap();
-    stream.write_all(&length.to_be_bytes()).unwrap();
-    stream.write_all(hello.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer);
-    let fits = "install the same release on both";
-    assert!(
-        answer.contains("refused") && answer.contains("elasticrun 0.0.9") && answer.contains(fits),
-        "{answer}"
-    );
+    let hello = r#"{"magic":"elasticrun","min":1,"max":1,"software":"0.0.9","purpose":"memory","nonce":""}"#;
+    for port in ports.driver.iter().chain(&ports.agents) {
+        let mut stream = TcpStream::connect(("127.0.0.1", *port)).unwrap();
+        let length = u32::try_from(hello.len()).unwrap();
+        stream.write_all(&length.to_be_bytes()).unwrap();
+        stream.write_all(hello.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        for words in [
+            "refused",
+            "elasticrun 0.0.9",
+            "install the same release on both",
+        ] {
+            assert!(answer.contains(words), "{answer}");
+        }
+    }
     job.wait_said("the peer runs elasticrun 0.0.9 (protocol 1 to 1)");
     job.finish();
     job.end().expect(0, &["succeeded"]);

@@ -17,7 +17,12 @@ use tokio::{
 };
 
 use super::queue::Queue;
-use crate::{connect, duplex::Duplex, error::PeerError, keys::Keys, wire::HANDSHAKE_TIMEOUT};
+use crate::{
+    connect::{self, HANDSHAKE_TIMEOUT},
+    duplex::Duplex,
+    error::PeerError,
+    keys::Keys,
+};
 
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 

@@ -17,14 +17,15 @@ use elasticrun_agent::Launch;
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
     Process, Rank, Round, ToAgent,
-    auth::{self, Purpose, Secret, Verdict},
+    auth::Secret,
     control::{
         Keeper, Member, Output, OutputOf, OutputTaken, Place, Register, Setup, Spawn, Start,
     },
     frame::{self, FrameBuffer},
+    opening::Purpose,
 };
 use elasticrun_tls::{
-    Authority, Credentials, Role, ServerConfig,
+    Authority, ClientConfig, Credentials, Identity, Role, ServerConfig,
     opening::{self, Accepted},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -77,28 +78,19 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Peer {
+    /// Connects to the port of an agent for commits.
     pub(crate) async fn dial(
         port: u16,
-        secret: &Secret,
+        identity: &Identity,
         purpose: Purpose,
-    ) -> Result<Self, auth::Error> {
+    ) -> Result<Self, opening::Error> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let mut peer = Self {
-            stream: Box::new(stream),
-            frames: FrameBuffer::default(),
-        };
-        let dialler = auth::Dialler::new(secret.clone(), purpose, auth::nonce().unwrap());
-        peer.write(dialler.hello()).await;
-        let body: serde_json::Value = peer.read().await.unwrap();
-        if let Ok(Verdict::Refused { why }) = serde_json::from_value(body.clone()) {
-            return Err(auth::Error::Refused(why));
-        }
-        let challenge = serde_json::from_value(body).unwrap();
-        let (proof, _) = dialler.answer(&challenge)?;
-        peer.write(&proof).await;
-        let verdict: Verdict = peer.read().await.unwrap();
-        assert_eq!(verdict, Verdict::Welcome);
-        Ok(peer)
+        let config = ClientConfig::new(identity, Role::Agent).unwrap();
+        let connection = opening::dial(stream, &config, purpose, SOON).await?;
+        Ok(Self {
+            stream: Box::new(connection.stream),
+            frames: connection.frames,
+        })
     }
 
     /// Reads bytes without frames.
@@ -218,6 +210,11 @@ impl Driver {
             )),
             Accepted::Enrolling(_) => panic!("no enrolment is served"),
         }
+    }
+
+    /// The identity of a worker of the job on another host.
+    pub(crate) fn worker(&self) -> Identity {
+        self.authority.issue(Role::Worker, "another").unwrap()
     }
 
     /// Starts an agent and accepts its connections.

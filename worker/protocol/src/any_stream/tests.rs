@@ -8,9 +8,9 @@ mod seeds;
 use crate::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
     HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,
-    auth::{Bytes32, Hello, Purpose},
     control::{MemoryRequest, Register, StopReason},
     frame::encode,
+    opening::{Hello, Purpose},
     store::StoreOf,
 };
 use proptest::prelude::*;
@@ -41,11 +41,10 @@ fn frames() -> Vec<Vec<u8>> {
     vec![
         frame(&Hello {
             magic: "elasticrun".into(),
-            min: 1,
-            max: 1,
+            min: 3,
+            max: 3,
             software: "0.1.0".into(),
             purpose: Purpose::Control,
-            nonce: Bytes32([7; 32]),
         }),
         frame(&MemoryRequest {
             process: PROCESS,

@@ -2,8 +2,8 @@
 
 use crate::pair::{Pair, authority, client, identity, server};
 use bytes::BytesMut;
-use elasticrun_protocol::auth::{Dialler, Purpose, Secret, Verdict, nonce};
 use elasticrun_protocol::frame::{decode, to_frame};
+use elasticrun_protocol::opening::{Hello, Purpose, Verdict};
 use elasticrun_tls::{Error, Peer, Role, ServerConfig, Session, begins_tls};
 
 /// The server of most tests here: a driver that also serves enrolment.
@@ -23,12 +23,7 @@ fn feed(session: &mut Session, bytes: &[u8]) -> Result<(), Error> {
 
 #[test]
 fn a_peer_of_an_earlier_protocol_is_recognised_and_can_be_answered_in_clear() {
-    let dialler = Dialler::new(
-        Secret::from_token("a"),
-        Purpose::Control,
-        nonce().expect("randomness"),
-    );
-    let hello = to_frame(dialler.hello()).expect("a frame");
+    let hello = to_frame(&Hello::new(Purpose::Control)).expect("a frame");
     assert!(!begins_tls(hello[0]));
     let mut server = Session::server(&driver());
     let mut wire = BytesMut::from(&hello[..]);
