@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::{config::Join, report::Terminal};
 
 /// How long a new token is valid.
-const LIFETIME: Duration = Duration::from_hours(24);
+pub const LIFETIME: Duration = Duration::from_hours(24);
 
 /// The token by which hosts join a new run.
 ///
@@ -25,7 +25,7 @@ const LIFETIME: Duration = Duration::from_hours(24);
 pub(crate) fn open(join: &Join) -> anyhow::Result<Token> {
     match &join.token_file {
         Some(path) => read_or_create(path),
-        None => random(SystemTime::now() + LIFETIME),
+        None => random(LIFETIME),
     }
 }
 
@@ -34,12 +34,16 @@ pub(crate) fn open(join: &Join) -> anyhow::Result<Token> {
 /// # Errors
 /// The system has no randomness.
 pub(crate) fn unlimited() -> anyhow::Result<Token> {
-    // Later times are taken for the last one that a token can name.
-    random(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(u32::MAX) * 100))
+    random(Duration::from_hours(24 * 365 * 1000))
 }
 
-fn random(expiry: SystemTime) -> anyhow::Result<Token> {
-    Token::random(expiry).map_err(|error| anyhow::anyhow!("no randomness: {error}"))
+/// A new token that is valid for `lifetime`.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn random(lifetime: Duration) -> anyhow::Result<Token> {
+    Token::random(SystemTime::now() + lifetime)
+        .map_err(|error| anyhow::anyhow!("no randomness: {error}"))
 }
 
 /// Prints how agents join. Prints the token only if the user asked for it.
@@ -97,7 +101,7 @@ fn read_or_create(path: &Path) -> anyhow::Result<Token> {
         }
         return Ok(token);
     }
-    let token = random(SystemTime::now() + LIFETIME)?;
+    let token = random(LIFETIME)?;
     let mut file = (OpenOptions::new().write(true).create_new(true).mode(0o600))
         .open(path)
         .with_context(|| format!("--join-token-file {}", path.display()))?;
@@ -132,7 +136,7 @@ mod tests {
     fn an_expired_token_and_one_of_an_earlier_release_are_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("token");
-        let expired = random(SystemTime::now()).expect("randomness");
+        let expired = random(Duration::ZERO).expect("randomness");
         let earlier = "0123456789abcdef".repeat(4);
         for (text, why) in [
             (expired.expose().as_str(), "the token has expired; remove"),

@@ -20,7 +20,7 @@ mod environment;
 pub mod exit;
 pub mod host_agent;
 pub mod inputs;
-mod join_token;
+pub mod join_token;
 pub mod journal;
 mod launch;
 mod logging;

@@ -12,7 +12,7 @@ use elasticrun::{
     admin_socket,
     begin::{self, Begin},
     cli::{self, Invocation, RunRequest},
-    config, exit, host_agent, plugins, python_exec, resume,
+    config, exit, host_agent, join_token, plugins, python_exec, resume,
     signals::Signals,
     spark_exec, start,
     supervise::{self, Starting},
@@ -37,6 +37,10 @@ fn main() -> ExitCode {
             }
         }
         Ok(Invocation::Resume(request)) => ExitCode::from(resume(&request, None)),
+        Ok(Invocation::Token(lifetime)) => match join_token::random(lifetime) {
+            Ok(token) => print(&format!("{}\n", *token.expose())),
+            Err(error) => fail(&format!("{error:#}")),
+        },
         Err(error) => fail(&format!("{error} [{}]", error.code())),
     }
 }

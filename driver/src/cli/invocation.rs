@@ -1,6 +1,6 @@
 //! A parsed command line, with what each command needs.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{AgentStart, DrainRequest, PluginRequest};
 use crate::{
@@ -27,6 +27,8 @@ pub enum Invocation {
     Drain(DrainRequest),
     /// Show the outcome of a run.
     Resume(ResumeRequest),
+    /// Print a join token that is valid for this time.
+    Token(Duration),
     /// List, inspect, test or create plugins.
     Plugin(PluginRequest),
     /// Poll sources for their hosts.

@@ -1,6 +1,7 @@
 //! The command line: `elasticrun [run] [OPTIONS] [--] COMMAND...`, `elasticrun agent`,
 //! `elasticrun completions`, `elasticrun config show`, `elasticrun data`, `elasticrun drain`, `elasticrun hosts`,
-//! `elasticrun man`, `elasticrun plugin`, `elasticrun resume`, `elasticrun task-service`.
+//! `elasticrun man`, `elasticrun plugin`, `elasticrun resume`, `elasticrun task-service`,
+//! `elasticrun token`.
 //!
 //! Parsing is a function of the arguments and the environment; it starts nothing and prints nothing.
 //!
@@ -23,6 +24,7 @@ mod parse;
 mod plugin;
 mod refusal;
 mod resume;
+mod token;
 mod torchrun;
 mod tree;
 

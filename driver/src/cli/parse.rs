@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 use super::{
     HostsRequest, Invocation, RunRequest, SparkRequest, agent,
     argv::{self, Words},
-    command, completions, drain, horovod, man, plugin, refusal, resume, tree,
+    command, completions, drain, horovod, man, plugin, refusal, resume, token, tree,
 };
 use crate::{
     config::{
@@ -36,6 +36,7 @@ pub fn parse(
         Some("data") => Ok(Invocation::Data(words.skip(1).collect())),
         Some("drain") => drain::parse(strings(words.skip(1))?),
         Some("resume") => resume::parse(strings(words.skip(1))?),
+        Some("token") => token::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),

@@ -5,7 +5,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{agent, command, drain, plugin, resume};
+use super::{agent, command, drain, plugin, resume, token};
 use crate::config::Error;
 
 /// The command `elasticrun`. The short text of a subcommand is its line of `--help`, the long text is its description.
@@ -27,6 +27,7 @@ pub(super) fn root() -> Result<Command, Error> {
             agent::command(),
             "Register this host with a driver and run its workers",
         ),
+        (token::command(), "Print a new join token"),
         (drain::command(), "Drain a host of a running job"),
         (
             resume::command(),

@@ -32,7 +32,7 @@ const EXPIRY_DIGITS: usize = 11;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseError {
     /// It was made by hand or by an earlier release: its secret may be guessed.
-    #[error("it does not begin with {PREFIX}; remove the file, and the driver makes one")]
+    #[error("it does not begin with {PREFIX}; make one: elasticrun token")]
     NotGenerated,
     /// It has another form.
     #[error("it is no join token: {0}")]
