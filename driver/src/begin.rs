@@ -10,6 +10,7 @@ use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use crate::{
     config::{self, Settings, Words},
     environment, join_token,
+    join_tokens::JoinTokens,
     journal::{self, Configuration, Entries, Epoch, Journal, Notice},
     seed::seed,
     trust::Trust,
@@ -116,15 +117,18 @@ impl Begin {
                     None => new_run_id()?,
                 };
                 let launch = &settings.launch;
-                let token = match (&launch.join, launch.embedder_fd) {
-                    (Some(join), _) => Some(join_token::open(join)?),
-                    (None, Some(_)) => Some(join_token::unlimited()?),
+                let tokens = match (&launch.join, launch.embedder_fd) {
+                    (Some(join), _) => {
+                        let token = join_token::open(join)?;
+                        Some(JoinTokens::new(token, join.token_file.clone()))
+                    }
+                    (None, Some(_)) => Some(JoinTokens::new(join_token::unlimited()?, None)),
                     (None, None) => None,
                 };
                 let sent = environment::sent(&settings.launch.env);
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
-                    trust: Trust::new(&run_id, token)?,
+                    trust: Trust::new(&run_id, tokens)?,
                     run_id,
                     epoch: DriverEpoch(1),
                     is_new: true,

@@ -59,7 +59,7 @@ pub(crate) async fn serve(
 ) -> io::Result<CancellationToken> {
     let mut stream = UnixStream::from_std(inherited(fd)?)?;
     let (run_id, port, trust) = listening;
-    let token = trust.token().map(Token::expose);
+    let token = trust.token().as_ref().map(Token::expose);
     let first = FirstMessage::Listening {
         run_id,
         port,
@@ -135,7 +135,7 @@ mod tests {
     use elasticrun_protocol::HostId;
 
     use super::*;
-    use crate::admin_socket::Request;
+    use crate::{admin_socket::Request, join_tokens::JoinTokens};
 
     #[tokio::test]
     async fn the_embedder_gets_the_address_and_its_end_is_noticed() {
@@ -143,7 +143,7 @@ mod tests {
         let (sender, mut requests) = mpsc::channel(1);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let token = Token::random(SystemTime::now()).unwrap();
-        let trust = Trust::new("r1", Some(token.clone())).unwrap();
+        let trust = Trust::new("r1", Some(JoinTokens::new(token.clone(), None))).unwrap();
         let listening = ("r1", 4000, &trust);
         let gone = serve(ours.into_raw_fd(), listening, sender, stop, &tasks);
         let gone = gone.await.unwrap();

@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_agent::{AgentOptions, Ended, Launch};
+use elasticrun_agent::{AgentOptions, Ended, JoinToken, Launch, read_token_file};
 use elasticrun_plugin_sdk::text::one_line_within;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::{
     cli::{AgentStart, JoinRequest},
     config::{LogFormat, LogLevel, Setting as _, SlotsPerHost},
-    exit, join_token, logging,
+    exit, logging,
 };
 
 /// The length limit of the line that says why an agent ended, in characters.
@@ -93,7 +93,9 @@ pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
 }
 
 fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
-    let token = join_token::read(&request.token_file).map_err(|error| format!("{error:#}"))?;
+    // A mistake is told at once.
+    read_token_file(&request.token_file).map_err(|error| error.to_string())?;
+    let token = JoinToken::File(request.token_file.clone());
     let slots = match request.slots {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,

@@ -1,17 +1,16 @@
 //! The join token, by which hosts register themselves.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{Read, Write},
+    fs::{self, OpenOptions},
+    io::Write,
     net::SocketAddr,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use elasticrun_tls::token::Token;
-use zeroize::Zeroizing;
 
 use crate::{config::Join, report::Terminal};
 
@@ -21,7 +20,7 @@ pub const LIFETIME: Duration = Duration::from_hours(24);
 /// The token by which hosts join a new run.
 ///
 /// # Errors
-/// The token file cannot be read or created, other users may read it, or its token has expired.
+/// The token file cannot be read or created, or other users may read it.
 pub(crate) fn open(join: &Join) -> anyhow::Result<Token> {
     match &join.token_file {
         Some(path) => read_or_create(path),
@@ -46,7 +45,7 @@ pub fn random(lifetime: Duration) -> anyhow::Result<Token> {
         .map_err(|error| anyhow::anyhow!("no randomness: {error}"))
 }
 
-/// Prints how agents join. Prints the token only if the user asked for it.
+/// Prints how agents join.
 pub(crate) fn announce(token: &Token, join: &Join, address: SocketAddr, terminal: &Terminal) {
     let file = join
         .token_file
@@ -56,56 +55,55 @@ pub(crate) fn announce(token: &Token, join: &Join, address: SocketAddr, terminal
     terminal.line(&format!(
         "hosts join by: elasticrun agent --join HOST:{port} --join-token-file {file}"
     ));
+    print(token, join, terminal);
+}
+
+/// Prints the token if the user asked for it.
+pub(crate) fn print(token: &Token, join: &Join, terminal: &Terminal) {
     if join.print {
         terminal.line(&format!("join token: {}", *token.expose()));
     }
 }
 
-/// Reads the file of a token.
+/// Writes a token to a file that only this user may read. It replaces the file at once, so that no reader sees a part of it.
 ///
 /// # Errors
-/// The file cannot be read, or it is of this user and other users may read it. A file of another user, such as a secret
-/// that is mounted into a container, cannot be closed by this one.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Token> {
+/// The file cannot be created or replaced.
+pub(crate) fn write(path: &Path, token: &Token) -> anyhow::Result<()> {
     let context = || format!("--join-token-file {}", path.display());
-    let mut file = File::open(path).with_context(context)?;
-    // The mode of the file that is read, and not of another one that has taken its place.
-    let of_file = file.metadata().with_context(context)?;
-    let mode = of_file.mode() & 0o777;
-    let is_ours = of_file.uid() == nix::unistd::geteuid().as_raw();
-    if is_open(is_ours, mode) {
-        let path = path.display();
-        if is_ours {
-            bail!("--join-token-file {path}: others may read it (mode {mode:03o}); chmod 600 it");
-        }
-        tracing::warn!("--join-token-file {path}: others may read it (mode {mode:03o})");
+    // A link to the file stays one.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = path.clone().into_os_string();
+    name.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(name);
+    // One that a driver with this number has left.
+    let _ = fs::remove_file(&new);
+    let written = (OpenOptions::new().write(true).create_new(true).mode(0o600))
+        .open(&new)
+        .and_then(|mut file| writeln!(file, "{}", *token.expose()))
+        .and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        // It may not be there.
+        let _ = fs::remove_file(&new);
     }
-    let mut text = Zeroizing::new(String::new());
-    file.read_to_string(&mut text).with_context(context)?;
-    text.parse().with_context(context)
+    written.with_context(context)
 }
 
-/// Whether users may read a file of this mode who should not. Its group may, if the file is of another user.
-fn is_open(is_ours: bool, mode: u32) -> bool {
-    mode & if is_ours { 0o077 } else { 0o007 } != 0
-}
-
+/// The token of the file. A file that is missing, or whose token has expired, gets a new one.
 fn read_or_create(path: &Path) -> anyhow::Result<Token> {
+    let mut expired = false;
     if path.exists() {
-        let token = read(path)?;
-        if token.is_expired(SystemTime::now()) {
-            let path = path.display();
-            bail!(
-                "--join-token-file {path}: the token has expired; remove the file to get another one"
-            );
+        let token = elasticrun_agent::read_token_file(path)?;
+        expired = token.is_expired(SystemTime::now());
+        if !expired {
+            return Ok(token);
         }
-        return Ok(token);
     }
     let token = random(LIFETIME)?;
-    let mut file = (OpenOptions::new().write(true).create_new(true).mode(0o600))
-        .open(path)
-        .with_context(|| format!("--join-token-file {}", path.display()))?;
-    writeln!(file, "{}", *token.expose())?;
+    write(path, &token).context(match expired {
+        true => "the join token has expired; make another one by `elasticrun token`",
+        false => "there is no join token",
+    })?;
     Ok(token)
 }
 
@@ -119,36 +117,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_others_may_read_is_refused() {
+    fn a_token_that_is_there_is_taken_unless_others_may_read_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("token");
         let token = read_or_create(&path).expect("it is made");
-        assert_eq!(read(&path).expect("only we may read it"), token);
         assert_eq!(read_or_create(&path).expect("it is there"), token);
-        for mode in [0o640, 0o604] {
-            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
-            let error = read(&path).expect_err("others may read it").to_string();
-            assert!(error.contains("others may read it"), "{error}");
-        }
+        let mode = fs::metadata(&path).expect("it is there").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
+        let error = read_or_create(&path).expect_err("others may read it");
+        assert!(error.to_string().contains("others may read it"), "{error}");
     }
 
     #[test]
-    fn an_expired_token_and_one_of_an_earlier_release_are_refused() {
+    fn an_expired_token_is_replaced_and_one_made_by_hand_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("token");
         let expired = random(Duration::ZERO).expect("randomness");
-        let earlier = "0123456789abcdef".repeat(4);
-        for (text, why) in [
-            (expired.expose().as_str(), "the token has expired; remove"),
-            (&earlier, "it does not begin with er2."),
-        ] {
-            fs::write(&path, text).expect("it is ours");
-            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
-            let error = read_or_create(&path).expect_err("it is worth nothing");
-            let error = format!("{error:#}");
-            assert!(error.contains(why), "{error}");
-            assert!(!error.contains(text), "{error}");
-        }
+        write(&path, &expired).expect("it is ours");
+        let token = read_or_create(&path).expect("it is ours");
+        assert!(token != expired && !token.is_expired(SystemTime::now()));
+        let by_hand = "0123456789abcdef".repeat(4);
+        fs::write(&path, &by_hand).expect("it is ours");
+        let error = read_or_create(&path).expect_err("it can be guessed");
+        let error = format!("{error:#}");
+        assert!(error.contains("it does not begin with er2."), "{error}");
+        assert!(!error.contains(&by_hand), "{error}");
+    }
+
+    #[test]
+    fn an_expired_token_that_cannot_be_replaced_is_refused() {
+        let path = Path::new("/proc/token");
+        let error = write(path, &random(LIFETIME).expect("randomness")).expect_err("no such place");
+        assert!(
+            format!("{error:#}").starts_with("--join-token-file /proc/token: "),
+            "{error:#}"
+        );
+        let error = format!("{:#}", read_or_create(path).expect_err("no such place"));
+        assert!(error.starts_with("there is no join token: "), "{error}");
     }
 
     #[test]
@@ -157,12 +163,5 @@ mod tests {
         let century = Duration::from_hours(24 * 36_500);
         assert!(!token.is_expired(SystemTime::now() + century));
         assert_eq!(token.expose().parse(), Ok(token));
-    }
-
-    #[test]
-    fn a_secret_that_is_mounted_into_a_container_is_read_through_its_group() {
-        assert!(!is_open(false, 0o400) && !is_open(false, 0o440));
-        assert!(is_open(false, 0o444));
-        assert!(!is_open(true, 0o600) && is_open(true, 0o440));
     }
 }

@@ -21,6 +21,7 @@ pub mod exit;
 pub mod host_agent;
 pub mod inputs;
 pub mod join_token;
+mod join_tokens;
 pub mod journal;
 mod launch;
 mod logging;

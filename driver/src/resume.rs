@@ -149,7 +149,6 @@ impl Unfinished {
         };
         let saved = &stored.entries;
         let config = Configuration::read(saved).ok_or(missing("configuration"))?;
-        let trust = config.trust().ok_or(missing("certificate authority"))?;
         let DriverEpoch(epoch) = Epoch::read(saved).ok_or(missing("epoch"))?.epoch;
         if let Some(directory) = &config.directory {
             env::set_current_dir(directory).map_err(|why| Error::Directory {
@@ -164,6 +163,11 @@ impl Unfinished {
                 run: run.clone(),
                 why,
             })?;
+        let join = settings.launch.join.as_ref();
+        let token_file = join.and_then(|join| join.token_file.clone());
+        let trust = config
+            .trust(token_file)
+            .ok_or(missing("certificate authority"))?;
         if settings.launch.embedder_fd.is_some() {
             return Err(Error::Embedded { run });
         }

@@ -9,6 +9,7 @@ use elasticrun_core::{
     results::Outcome,
 };
 use elasticrun_protocol::control::{Durable, ResumeFrom, Setup};
+use elasticrun_tls::token::Token;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
@@ -25,7 +26,7 @@ use crate::{
     control_port::ControlPort,
     discovery, embedder, exit,
     inputs::Inputs,
-    join_token, journal,
+    join_token, join_tokens, journal,
     launch::{AgentLog, Launcher},
     logging,
     recording::Recording,
@@ -85,7 +86,7 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
     if let (true, Some(token), Some(join)) = (is_new, trust.token(), &settings.launch.join) {
-        join_token::announce(token, join, address, &terminal);
+        join_token::announce(&token, join, address, &terminal);
     }
 
     if let Some(fd) = settings.launch.call {
@@ -104,6 +105,12 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
 
     let tasks = TaskTracker::new();
     let stop = CancellationToken::new();
+    if let (Some(tokens), Some(join)) = (trust.tokens(), &settings.launch.join) {
+        let (join, terminal) = (join.clone(), terminal.clone());
+        let renewed = move |token: &Token| join_token::print(token, &join, &terminal);
+        let fresh = join_tokens::keep_fresh(tokens.clone(), renewed, stop.clone());
+        tasks.spawn(fresh.instrument(span.clone()));
+    }
     let (control_in, control) = mpsc::channel(INPUTS);
     let (launches_in, launches) = mpsc::channel(INPUTS);
     let (discovery_in, discovered) = mpsc::channel(16);

@@ -1,12 +1,15 @@
-//! What makes a process one of the job: the job's certificate authority, its secret, and the token by which hosts join.
+//! What makes a process one of the job: the job's certificate authority, its secret, and the tokens by which hosts join.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use elasticrun_protocol::auth::Secret;
 use elasticrun_tls::{
     Authority, Credentials, Error, Role, ServerConfig, StoredAuthority,
-    token::{Token, Tokens},
+    token::{Refusal, Token, TokenId},
 };
+use tokio::task::spawn_blocking;
+
+use crate::join_tokens::JoinTokens;
 
 /// The trust of one job. Cheap to clone. Its private key never leaves the driver, except into the journal.
 #[derive(Clone, Debug)]
@@ -16,7 +19,7 @@ pub struct Trust(Arc<Inner>);
 struct Inner {
     authority: Authority,
     secret: Secret,
-    token: Option<Token>,
+    tokens: Option<Arc<JoinTokens>>,
 }
 
 impl Trust {
@@ -24,12 +27,12 @@ impl Trust {
     ///
     /// # Errors
     /// The system has no randomness.
-    pub fn new(run_id: &str, token: Option<Token>) -> anyhow::Result<Self> {
+    pub(crate) fn new(run_id: &str, tokens: Option<JoinTokens>) -> anyhow::Result<Self> {
         let secret = Secret::random().map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
         Ok(Self(Arc::new(Inner {
             authority: Authority::new(run_id)?,
             secret,
-            token,
+            tokens: tokens.map(Arc::new),
         })))
     }
 
@@ -37,15 +40,15 @@ impl Trust {
     ///
     /// # Errors
     /// The authority is damaged.
-    pub fn restore(
+    pub(crate) fn restore(
         stored: &StoredAuthority,
         secret: Secret,
-        token: Option<Token>,
+        tokens: Option<JoinTokens>,
     ) -> Result<Self, Error> {
         Ok(Self(Arc::new(Inner {
             authority: Authority::restore(stored)?,
             secret,
-            token,
+            tokens: tokens.map(Arc::new),
         })))
     }
 
@@ -61,35 +64,53 @@ impl Trust {
         &self.0.secret
     }
 
-    /// The token by which hosts join, if they may.
+    /// The tokens by which hosts join, if they may.
+    pub(crate) fn tokens(&self) -> Option<&Arc<JoinTokens>> {
+        self.0.tokens.as_ref()
+    }
+
+    /// The newest token by which hosts join, if they may.
     #[must_use]
-    pub fn token(&self) -> Option<&Token> {
-        self.0.token.as_ref()
+    pub fn token(&self) -> Option<Token> {
+        self.tokens().map(|tokens| tokens.newest())
     }
 
-    /// The tokens by which hosts may join.
-    pub(crate) fn tokens(&self) -> Tokens {
-        Tokens::new(self.token().into_iter().cloned().collect())
+    /// The token that a host names.
+    ///
+    /// # Errors
+    /// It is not one of this job, or has expired.
+    pub(crate) async fn find_token(&self, id: TokenId) -> Result<Token, Refusal> {
+        let Some(tokens) = self.tokens().cloned() else {
+            return Err(Refusal::Unknown(id));
+        };
+        // It may read a file.
+        let found = spawn_blocking(move || tokens.find(id)).await;
+        found.unwrap_or(Err(Refusal::Unknown(id)))
     }
 
-    /// Issues the credentials of a host.
+    /// Issues the credentials of a host, on another thread: those of thousands of hosts take seconds.
     ///
     /// # Errors
     /// The system has no randomness.
-    pub(crate) fn credentials(&self, host: &str) -> Result<Credentials, Error> {
-        Credentials::issue(&self.0.authority, &self.0.secret, host)
+    pub(crate) async fn issue(&self, host: String) -> Result<Credentials, Error> {
+        let trust = self.0.clone();
+        let issued =
+            spawn_blocking(move || Credentials::issue(&trust.authority, &trust.secret, &host));
+        issued
+            .await
+            .map_err(|error| Error::Issue(error.to_string()))?
     }
 
-    /// What the control port accepts: agents of the job, and hosts with a token that has not expired by now.
+    /// What the control port accepts: agents of the job, and hosts that enrol if the job has tokens.
     ///
     /// # Errors
     /// The system has no randomness.
     pub(crate) fn control_port(&self) -> Result<ServerConfig, Error> {
         let driver = self.0.authority.issue(Role::Driver, "driver")?;
         let config = ServerConfig::new(&driver, &[Role::Agent])?;
-        match self.token() {
-            Some(token) if !token.is_expired(SystemTime::now()) => config.with_enrolment(&driver),
-            _ => Ok(config),
+        match self.tokens() {
+            Some(_) => config.with_enrolment(&driver),
+            None => Ok(config),
         }
     }
 }

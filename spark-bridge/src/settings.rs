@@ -2,7 +2,7 @@
 
 use std::{io::BufRead, net::IpAddr, time::Duration};
 
-use elasticrun_agent::{AgentOptions, SettingsError, read_settings};
+use elasticrun_agent::{AgentOptions, JoinToken, SettingsError, read_settings};
 use elasticrun_protocol::control::Task;
 use elasticrun_tls::token::Token;
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -58,7 +58,7 @@ impl Settings {
             task: Some(self.task),
             abandoned,
             connect_timeout: CONNECT_TIMEOUT,
-            ..AgentOptions::joining(String::new(), self.token, 1, Some(host))
+            ..AgentOptions::joining(String::new(), JoinToken::Given(self.token), 1, Some(host))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use bytes::BufMut;
@@ -16,15 +16,15 @@ use elasticrun_protocol::{
     store::StoreOf,
 };
 use elasticrun_tls::{
-    TlsStream, enrol,
+    Error as TlsError, Handshake, TlsStream, enrol,
     opening::{self, Accepted, Connection},
 };
 use serde::de::DeserializeOwned;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, split},
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, mpsc},
-    time::{sleep, timeout},
+    sync::mpsc,
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
@@ -64,6 +64,16 @@ pub(super) enum Error {
     Io(#[from] io::Error),
 }
 
+impl Error {
+    /// Whether the peer does not trust this driver, as an agent does that has the keys of an earlier job.
+    pub(super) fn is_refusal_of_peer(&self) -> bool {
+        matches!(
+            self,
+            Self::Opening(opening::Error::Tls(TlsError::Refused(_)))
+        )
+    }
+}
+
 /// Sends commands to one agent. Cheap to clone. The connection closes when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Writer {
@@ -94,13 +104,13 @@ impl Writer {
     }
 }
 
-/// Serves one connection. `permit` is held until the peer has proved itself.
+/// Serves one connection. `handshake` is held until the peer has proved itself.
 pub(super) async fn run(
     stream: TcpStream,
     from: SocketAddr,
     instance: u64,
     port: Port,
-    permit: OwnedSemaphorePermit,
+    handshake: Handshake,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot switch off Nagle's algorithm");
@@ -108,12 +118,14 @@ pub(super) async fn run(
     if let Err(error) = elasticrun_agent::tune_control(&stream, TCP_TIMEOUT) {
         tracing::debug!(%error, "a connection is as it is");
     }
-    let connection = match opening::accept(stream, &port.tls, &SERVES, HANDSHAKE).await {
+    // One for all that the peer must do to prove itself.
+    let deadline = Instant::now() + HANDSHAKE;
+    let connection = match open(stream, &port, &handshake, deadline).await {
         Ok(Accepted::Opened(connection)) => connection,
-        Ok(Accepted::Enrolling(stream)) => return enrol(stream, from, &port).await,
+        Ok(Accepted::Enrolling(stream)) => return enrol(stream, from, &port, deadline).await,
         Err(error) => return port.refusals.log(from, &error.into()),
     };
-    drop(permit);
+    drop(handshake);
     let served = match connection.opened.purpose {
         Purpose::Control => control(connection, from, instance, &port).await,
         Purpose::Output => output(connection, instance, &port).await,
@@ -127,11 +139,28 @@ pub(super) async fn run(
     }
 }
 
+/// Opens the connection of a peer.
+async fn open(
+    stream: TcpStream,
+    port: &Port,
+    handshake: &Handshake,
+    deadline: Instant,
+) -> Result<Accepted<TcpStream>, opening::Error> {
+    let heard = timeout_at(deadline, handshake.heard(stream.readable())).await;
+    // One that gives way to others has taken too long as well.
+    if !heard.unwrap_or(Ok(false))? {
+        return Err(opening::Error::TimedOut);
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    opening::accept(stream, &port.tls, &SERVES, left).await
+}
+
 /// Gives credentials to a host that proves a join token. It connects again with them.
-async fn enrol(stream: TlsStream<TcpStream>, from: SocketAddr, port: &Port) {
-    let (tokens, now) = (port.trust.tokens(), SystemTime::now());
-    let issue = |host: &str| port.trust.credentials(host);
-    match enrol::grant(stream, &tokens, now, HANDSHAKE, issue).await {
+async fn enrol(stream: TlsStream<TcpStream>, from: SocketAddr, port: &Port, deadline: Instant) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let find = |id| port.trust.find_token(id);
+    let issue = |host| port.trust.issue(host);
+    match enrol::grant(stream, left, find, issue).await {
         Ok(host) => tracing::debug!(peer = %from, host, "a host has proved its join token"),
         Err(error) => port.refusals.log(from, &error.into()),
     }
@@ -323,7 +352,8 @@ async fn write(
             return;
         }
     }
-    let _ = writer.shutdown().await;
+    // It may have to write a last word, and the peer may not read.
+    let _ = timeout(linger, writer.shutdown()).await;
 }
 
 /// Passes the connection to the store's thread.

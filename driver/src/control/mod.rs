@@ -9,15 +9,12 @@ mod connection;
 mod outputs;
 mod refusals;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{FromAgent, HostId};
-use elasticrun_tls::ServerConfig;
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc},
-};
+use elasticrun_tls::{Handshakes, ServerConfig};
+use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -35,7 +32,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How long an agent keeps output that its driver does not take (`AgentOptions::output_timeout`).
 const AGENT_KEEPS_OUTPUT: Duration = Duration::from_secs(10);
 
-/// How many peers may be in their handshake at once.
+/// How many peers may be in their handshake at once. Silent ones give way.
 const MAX_HANDSHAKES: usize = 1024;
 
 /// Messages of agents to the run loop.
@@ -105,13 +102,10 @@ pub struct Port {
 
 /// Accepts agents until [`Port::stop`].
 pub async fn serve(listener: TcpListener, port: Port) {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let mut handshakes = Handshakes::new(MAX_HANDSHAKES);
     let mut instance = 0;
     let mut fails = false;
     loop {
-        let Ok(permit) = handshakes.clone().acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = port.stop.cancelled() => return,
@@ -122,7 +116,11 @@ pub async fn serve(listener: TcpListener, port: Port) {
                 instance += 1;
                 // A socket of both families gives addresses of IPv4 as those of IPv6.
                 let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-                let served = connection::run(stream, from, instance, port.clone(), permit);
+                let handshake = tokio::select! {
+                    handshake = handshakes.begin() => handshake,
+                    () = port.stop.cancelled() => return,
+                };
+                let served = connection::run(stream, from, instance, port.clone(), handshake);
                 port.tasks.spawn(served.in_current_span());
             }
             Err(error) => {

@@ -20,17 +20,35 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Logs refused peers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Refusals(Arc<Mutex<Window>>);
+pub struct Refusals(Arc<Mutex<Refused>>);
+
+/// What was refused so far.
+#[derive(Debug, Default)]
+struct Refused {
+    /// Peers that this driver does not trust.
+    strangers: Window,
+    /// The number of peers that do not trust this driver.
+    distrustful: u64,
+}
 
 impl Refusals {
     /// Logs a refused peer, unless there were many in a short time. Then they are counted, and the next line that is logged
     /// follows their number.
+    ///
+    /// A peer that has refused this driver is no stranger that was kept out: an agent that has waited for the next job dials
+    /// with the keys of the last one first. It is counted.
     pub(super) fn log(&self, from: SocketAddr, error: &connection::Error) {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = window.judge(Instant::now());
-        drop(window);
         // The words of a stranger may be in it.
-        let error = one_line(&error.to_string());
+        let text = one_line(&error.to_string());
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.is_refusal_of_peer() {
+            refused.distrustful += 1;
+            let count = refused.distrustful;
+            return tracing::debug!(peer = %from, error = %text, count, "a peer does not trust this driver");
+        }
+        let verdict = refused.strangers.judge(Instant::now());
+        drop(refused);
+        let error = text;
         match verdict {
             Verdict::Logged { unlogged: 0 } => {}
             Verdict::Logged { unlogged } => {
@@ -77,7 +95,27 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use elasticrun_tls::{Error as TlsError, opening};
+
     use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_trust_this_driver_is_no_stranger() {
+        let refusals = Refusals::default();
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        let distrusts = TlsError::Refused("this process is of another job".into());
+        let errors = [
+            distrusts.clone(),
+            TlsError::OtherJob,
+            TlsError::NoCertificate,
+            distrusts,
+        ];
+        for error in errors {
+            refusals.log(from, &opening::Error::from(error).into());
+        }
+        let refused = refusals.0.lock().unwrap();
+        assert_eq!((refused.strangers.count, refused.distrustful), (2, 2));
+    }
 
     #[test]
     fn many_strangers_are_a_few_lines_and_a_number() {

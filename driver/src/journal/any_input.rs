@@ -26,7 +26,7 @@ pub fn check(bytes: &[u8]) {
         let again = read.entry().value.expect("it has a value");
         let again = Configuration::read(&entries(configuration::KEY, &again));
         assert_eq!(again.as_ref(), Some(&read));
-        let _ = read.trust();
+        let _ = read.trust(None);
         match read.settings.read() {
             // The words of the accepted settings are words of the same settings.
             Ok(config) => {

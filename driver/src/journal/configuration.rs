@@ -1,13 +1,13 @@
 //! What a run was started with.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
 use elasticrun_protocol::auth::Secret;
 use elasticrun_tls::StoredAuthority;
 use serde::{Deserialize, Serialize};
 
 use super::{Entries, Entry};
-use crate::{config::Words, trust::Trust};
+use crate::{config::Words, join_tokens::JoinTokens, trust::Trust};
 
 /// The key of the entry.
 pub(super) const KEY: &str = "config";
@@ -69,15 +69,16 @@ impl Configuration {
         }
     }
 
-    /// The trust of the run. `None` if a part is missing, or cannot be used.
+    /// The trust of the run, whose join token is in this file if there is one. `None` if a part is missing, or cannot be
+    /// used.
     #[must_use]
-    pub fn trust(&self) -> Option<Trust> {
+    pub fn trust(&self, token_file: Option<PathBuf>) -> Option<Trust> {
         let secret = Secret::from_hex(&self.secret)?;
-        let token = match &self.token {
-            Some(text) => Some(text.parse().ok()?),
+        let tokens = match &self.token {
+            Some(text) => Some(JoinTokens::restore(text.parse().ok()?, token_file)),
             None => None,
         };
-        Trust::restore(self.authority.as_ref()?, secret, token).ok()
+        Trust::restore(self.authority.as_ref()?, secret, tokens).ok()
     }
 
     /// The configuration in these entries. `None` if it is missing or cannot be read.
@@ -105,7 +106,8 @@ mod tests {
     #[test]
     fn a_configuration_is_read_as_it_was_written_and_shows_no_secret() {
         let token = Token::random(SystemTime::now()).expect("randomness");
-        let trust = Trust::new("run", Some(token.clone())).expect("randomness");
+        let trust =
+            Trust::new("run", Some(JoinTokens::new(token.clone(), None))).expect("randomness");
         let env = [("TOKEN".to_owned(), "private".to_owned())];
         let listen = SocketAddr::from(([127, 0, 0, 1], 61_000));
         let command = vec!["train".to_owned()];
@@ -115,10 +117,10 @@ mod tests {
         let entries = Entries::from([(key, value.expect("a value"))]);
         let read = Configuration::read(&entries).expect("sound");
         assert_eq!(read, written);
-        let restored = read.trust().expect("sound");
+        let restored = read.trust(None).expect("sound");
         assert_eq!(restored.secret(), trust.secret());
         assert_eq!(restored.authority(), trust.authority());
-        assert_eq!(restored.token(), Some(&token));
+        assert_eq!(restored.token(), Some(token));
         let shown = format!("{read:?} {restored:?}");
         assert!(!shown.contains("private") && !shown.contains(&trust.secret().to_hex()));
     }
@@ -130,7 +132,7 @@ mod tests {
         let read = Configuration::read(&Entries::from([(KEY.to_owned(), text.to_vec())]));
         let read = read.expect("it can be read");
         assert_eq!((read.directory.clone(), read.env.len()), (None, 0));
-        assert!(read.trust().is_none());
+        assert!(read.trust(None).is_none());
         assert!(
             read.settings.read().is_ok(),
             "an unknown setting is ignored"

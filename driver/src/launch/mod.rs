@@ -188,19 +188,23 @@ impl Launcher {
             stop,
         };
         self.running.insert(id.clone(), running);
-        let credentials = self.trust.credentials(id.as_str());
-        let launch = credentials.map(|credentials| Launch {
+        let (run_id, slots) = (self.run_id.clone(), host.slots.unwrap_or(0));
+        let network_interfaces = self.settings.network_interfaces.clone();
+        let log_level = self.log.level().name().into();
+        // The driver listens on loopback if no other host can join.
+        let local_only = self.address.ip().is_loopback();
+        let named = id.clone();
+        let launch = move |credentials| Launch {
             driver: Vec::new(),
             credentials,
-            run_id: Some(self.run_id.clone()),
-            host: id.clone(),
-            slots: host.slots.unwrap_or(0),
-            network_interface: self.settings.network_interfaces.first().cloned(),
-            network_interfaces: self.settings.network_interfaces.clone(),
-            // The driver listens on loopback if no other host can join.
-            local_only: self.address.ip().is_loopback(),
-            log_level: Some(self.log.level().name().into()),
-        });
+            run_id: Some(run_id),
+            host: named,
+            slots,
+            network_interface: network_interfaces.first().cloned(),
+            network_interfaces,
+            local_only,
+            log_level: Some(log_level),
+        };
         let plan = Plan {
             launcher,
             routes: self.routes(&host, sources, launcher),
@@ -213,9 +217,10 @@ impl Launcher {
         };
         let (host, ended) = (id.clone(), self.ended.clone());
         let span = self.log.host(&host);
+        let trust = self.trust.clone();
         let supervised = async move {
-            let why = match launch {
-                Ok(launch) => supervise(plan, launch, stopped).await,
+            let why = match trust.issue(host.to_string()).await {
+                Ok(credentials) => supervise(plan, launch(credentials), stopped).await,
                 Err(error) => error.to_string(),
             };
             let _ = ended.send(Ended { host, number, why }).await;

@@ -174,14 +174,16 @@ async fn dial_control(
     let Some(token) = &keyring.token else {
         return Err(enrol::Error::Opening(TlsError::NoCertificate.into()).into());
     };
+    let token = token.read()?;
     let stream = connect(address).await?;
-    let credentials = enrol::ask(stream, token, host.as_str(), HANDSHAKE_TIMEOUT).await?;
+    let credentials = enrol::ask(stream, &token, host.as_str(), HANDSHAKE_TIMEOUT).await?;
     let keys = Arc::new(Keys::new(&credentials)?);
     keyring.keys = Some(keys.clone());
     Ok((dial(address, &keys, Purpose::Control).await?, keys))
 }
 
-fn is_other_job(error: &PeerError) -> bool {
+/// Whether a driver of another job has answered.
+pub(crate) fn is_other_job(error: &PeerError) -> bool {
     matches!(
         error,
         PeerError::Untrusted(enrol::Error::Opening(opening::Error::Tls(

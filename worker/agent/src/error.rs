@@ -5,6 +5,8 @@ use std::{io, net::IpAddr, path::PathBuf, time::Duration};
 use elasticrun_protocol::{HostId, frame};
 use elasticrun_tls::{enrol, opening};
 
+use crate::TokenFileError;
+
 /// A failure that ends the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -109,6 +111,9 @@ pub(crate) enum PeerError {
     /// One side does not trust the other.
     #[error(transparent)]
     Untrusted(enrol::Error),
+    /// There is no join token now. Another one may come.
+    #[error(transparent)]
+    Token(#[from] TokenFileError),
     /// The peer sent an invalid frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use elasticrun_protocol::{auth::Secret, local::WorkerIdentity};
-use elasticrun_tls::{ClientConfig, Credentials, Error, Role, ServerConfig, token::Token};
+use elasticrun_tls::{ClientConfig, Credentials, Error, Role, ServerConfig};
 
-use crate::Access;
+use crate::{Access, JoinToken};
 
 /// The keys of an agent in one job.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Keyring {
     /// The keys of the last job.
     pub(crate) keys: Option<Arc<Keys>>,
     /// The join token of an agent that registers itself.
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<JoinToken>,
 }
 
 impl Keyring {

@@ -63,6 +63,7 @@ mod settings;
 mod socket;
 mod spans;
 mod store;
+mod token_file;
 
 #[cfg(any(test, fuzzing))]
 pub use durable::any_manifest;
@@ -77,3 +78,4 @@ pub use run_dir::{remove_stale_runs, root as runs_directory};
 pub use scheduling::{use_default_time_slices, use_short_time_slices};
 pub use settings::{SettingsError, read_settings};
 pub use socket::tune_control;
+pub use token_file::{JoinToken, TokenFileError, read_token_file};

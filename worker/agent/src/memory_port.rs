@@ -16,13 +16,13 @@ use elasticrun_protocol::{
     opening::Purpose,
 };
 use elasticrun_tls::{
-    Blocking, TlsStream,
+    Blocking, Error as TlsError, Handshake, Handshakes, TlsStream, enrol,
     opening::{self, Accepted, Connection},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::{JoinSet, spawn_blocking},
+    time::timeout,
 };
 use tracing::Instrument as _;
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,7 +36,7 @@ use crate::{
     spans,
 };
 
-/// The largest number of open connections; others wait to be accepted.
+/// The largest number of open connections. Others wait, unless one of them is silent from its beginning and gives way.
 const MAX_CONNECTIONS: usize = 64;
 
 /// How long a peer may read nothing of an answer.
@@ -61,18 +61,15 @@ pub(crate) async fn open(
 }
 
 async fn serve(listener: TcpListener, keys: Arc<Keys>, registry: CommitRegistry) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut places = Handshakes::new(MAX_CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, from)) => {
                 let (keys, registry) = (keys.clone(), registry.clone());
+                let place = places.begin().await;
                 let served = async move {
-                    let _permit = permit;
-                    serve_connection(stream, from, &keys, &registry).await;
+                    serve_connection(stream, from, &place, &keys, &registry).await;
                 };
                 connections.spawn(served.in_current_span());
             }
@@ -89,11 +86,16 @@ async fn serve(listener: TcpListener, keys: Arc<Keys>, registry: CommitRegistry)
 async fn serve_connection(
     stream: TcpStream,
     from: SocketAddr,
+    place: &Handshake,
     keys: &Keys,
     registry: &CommitRegistry,
 ) {
-    let connection = match accept(stream, keys).await {
+    let connection = match accept(stream, place, keys).await {
         Ok(connection) => connection,
+        Err(error) if is_refusal_of_peer(&error) => {
+            tracing::debug!(peer = %from, %error, "a peer at the port for commits does not trust this agent");
+            return;
+        }
         Err(error) => {
             tracing::warn!(peer = %from, %error, "a stranger at the port for commits");
             return;
@@ -105,8 +107,25 @@ async fn serve_connection(
     }
 }
 
-async fn accept(stream: TcpStream, keys: &Keys) -> Result<Connection<TcpStream>, PeerError> {
+fn is_refusal_of_peer(error: &PeerError) -> bool {
+    matches!(
+        error,
+        PeerError::Untrusted(enrol::Error::Opening(opening::Error::Tls(
+            TlsError::Refused(_)
+        )))
+    )
+}
+
+async fn accept(
+    stream: TcpStream,
+    place: &Handshake,
+    keys: &Keys,
+) -> Result<Connection<TcpStream>, PeerError> {
     stream.set_nodelay(true)?;
+    let heard = timeout(HANDSHAKE_TIMEOUT, place.heard(stream.readable())).await;
+    if !heard.unwrap_or(Ok(false))? {
+        return Err(PeerError::TimedOut);
+    }
     let (config, serves) = (&keys.memory_port, [Purpose::Memory]);
     match opening::accept(stream, config, &serves, HANDSHAKE_TIMEOUT).await? {
         Accepted::Opened(connection) => Ok(connection),

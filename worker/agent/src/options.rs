@@ -3,10 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_protocol::{HostId, control::Task};
-use elasticrun_tls::{Credentials, token::Token};
+use elasticrun_tls::Credentials;
 use tokio_util::sync::CancellationToken;
 
-use crate::Launch;
+use crate::{JoinToken, Launch};
 
 /// How an agent gets the keys of its job.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub enum Access {
     /// The driver has issued them.
     Issued(Box<Credentials>),
     /// The driver issues them for a join token.
-    Token(Token),
+    Token(JoinToken),
 }
 
 /// How an agent finds its driver, and how it describes its host.
@@ -83,7 +83,7 @@ impl AgentOptions {
     }
 
     /// The options of an agent that registers itself.
-    pub fn joining(driver: String, token: Token, slots: u32, host: Option<HostId>) -> Self {
+    pub fn joining(driver: String, token: JoinToken, slots: u32, host: Option<HostId>) -> Self {
         Self {
             driver: vec![driver],
             access: Access::Token(token),

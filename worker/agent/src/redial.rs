@@ -2,8 +2,8 @@
 //!
 //! - The pause between two turns over all addresses grows, and is random, so that the agents of a job whose network is
 //!   back do not come all at once. It also grows while a driver refuses the registration.
-//! - A turn begins with the address of the last connection. A refusal there, and only there, shows that the driver is gone:
-//!   other addresses may belong to other machines, or lead nowhere from here.
+//! - A turn begins with the address of the last connection. A refusal there, or a driver of another job, shows that the
+//!   driver is gone. Elsewhere it shows nothing: other addresses may belong to other machines, or lead nowhere from here.
 //! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
 //!   before that: otherwise the new one could overtake bytes that wait in the old one.
 
@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use crate::{
     AgentOptions, Error,
-    connect::{self, Joined, Reached, Registration},
+    connect::{self, Joined, Reached, Registration, is_other_job},
     error::PeerError,
     inbox::InboxMessage,
     keys::{Keyring, Keys},
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum Dialled {
     /// No address has led to a driver.
     Failed {
-        /// The address of the last connection has refused another one: no driver listens there.
+        /// The address of the last connection has refused another one, or is that of another job by now.
         refused: bool,
     },
     /// A driver has proved itself, and waits for a registration.
@@ -130,7 +130,8 @@ impl Dial {
                     }
                     Err(error) => {
                         tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
-                        refused |= *candidate == last && is_refusal(&error);
+                        let is_gone = is_refusal(&error) || is_other_job(&error);
+                        refused |= *candidate == last && is_gone;
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,7 @@ impl Authority {
     pub fn issue(&self, role: Role, host: &str) -> Result<Identity, Error> {
         let names = [role.name(), role.name_on(&self.run_id, host)];
         let mut params = CertificateParams::new(names).map_err(issue)?;
+        always_valid(&mut params);
         params.distinguished_name = common_name(&format!("elasticrun {role}"));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
@@ -119,10 +120,18 @@ impl Authority {
 /// breaks jobs that a driver of another release takes over.
 fn authority_params(run_id: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
+    always_valid(&mut params);
     params.distinguished_name = common_name(&format!("elasticrun job {run_id}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params
+}
+
+/// Makes a certificate valid from the first time that the clock of a host can show, which a machine without a battery
+/// has at its start, to the last one that a certificate can name.
+fn always_valid(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(1970, 1, 1);
+    params.not_after = date_time_ymd(9999, 12, 31);
 }
 
 fn common_name(name: &str) -> DistinguishedName {

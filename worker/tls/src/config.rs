@@ -91,6 +91,8 @@ impl ServerConfig {
 pub struct ClientConfig {
     pub(crate) config: Arc<rustls::ClientConfig>,
     pub(crate) name: ServerName<'static>,
+    /// It wants an identity, and trusts no certificate.
+    pub(crate) enrols: bool,
 }
 
 impl ClientConfig {
@@ -102,15 +104,18 @@ impl ClientConfig {
         let webpki = WebPkiServerVerifier::builder_with_provider(roots(identity)?, provider())
             .build()
             .map_err(unusable)?;
-        let config = rustls::ClientConfig::builder_with_provider(provider())
+        let mut config = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(unusable)?
             .with_webpki_verifier(webpki)
             .with_client_auth_cert(vec![identity.certificate.to_der()], identity.key.to_der())
             .map_err(unusable)?;
+        // The name would be sent in clear.
+        config.enable_sni = false;
         Ok(Self {
             config: Arc::new(config),
             name: expects.server_name(),
+            enrols: false,
         })
     }
 
@@ -128,9 +133,11 @@ impl ClientConfig {
             .with_no_client_auth();
         config.alpn_protocols = vec![enrol::PROTOCOL.to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
+        config.enable_sni = false;
         Ok(Self {
             config: Arc::new(config),
             name: Role::Driver.server_name(),
+            enrols: true,
         })
     }
 }

@@ -23,6 +23,9 @@ pub enum Error {
     /// The peer breaks the protocol of TLS, or its bytes were changed on the way.
     #[error("the peer breaks the protocol of TLS: {0}")]
     Protocol(rustls::Error),
+    /// The peer gives no identities. Only a driver with a join token does.
+    #[error("it takes no join token: give the driver --join-token-file")]
+    NoEnrolment,
     /// The handshake is not complete.
     #[error("the handshake is not complete")]
     NotEstablished,

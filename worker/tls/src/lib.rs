@@ -22,6 +22,8 @@ mod config;
 mod credentials;
 pub mod enrol;
 mod error;
+#[cfg(feature = "tokio")]
+mod handshakes;
 mod identity;
 #[cfg(feature = "tokio")]
 pub mod opening;
@@ -38,6 +40,8 @@ pub use config::{ClientConfig, ServerConfig};
 #[cfg(feature = "tokio")]
 pub use credentials::Credentials;
 pub use error::Error;
+#[cfg(feature = "tokio")]
+pub use handshakes::{Handshake, Handshakes};
 pub use identity::{Certificate, Identity, PrivateKey};
 pub use role::Role;
 pub use session::{Peer, Session, begins_tls};

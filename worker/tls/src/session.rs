@@ -57,6 +57,8 @@ pub struct Session {
     /// Alerts of a server that fails before it has a connection.
     alert: Vec<u8>,
     is_server: bool,
+    /// It is the client of an enrolment, which has verified no certificate.
+    enrols: bool,
     /// Whether the first byte of the peer was checked.
     speaks_tls: bool,
     is_closed: bool,
@@ -81,7 +83,11 @@ impl Session {
             .map_err(|error| Error::Identity(error.to_string()))?;
         let mut connection = Connection::Client(connection);
         connection.set_buffer_limit(None);
-        Ok(Self::new(State::Open(connection), false))
+        let session = Self::new(State::Open(connection), false);
+        Ok(Self {
+            enrols: config.enrols,
+            ..session
+        })
     }
 
     /// The end that accepts a connection.
@@ -94,6 +100,7 @@ impl Session {
             state,
             alert: Vec::new(),
             is_server,
+            enrols: false,
             speaks_tls: false,
             is_closed: false,
         }
@@ -158,7 +165,11 @@ impl Session {
                 let result = connection.process_new_packets();
                 read_plain(connection, plain);
                 self.is_closed |= result?.peer_has_closed();
-                Ok(())
+                let agreed = connection.alpn_protocol() == Some(enrol::PROTOCOL);
+                match self.enrols && !connection.is_handshaking() && !agreed {
+                    true => Err(Error::NoEnrolment),
+                    false => Ok(()),
+                }
             }
             State::Failed(error) => Err(error.clone()),
         }

@@ -125,6 +125,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.written += count,
             }
+            if self.written > MAX_UNSENT {
+                // A writer that always has more never comes to the end.
+                self.outgoing.drain(..self.written);
+                self.written = 0;
+            }
         }
         if self.written == self.outgoing.len() {
             self.outgoing.clear();

@@ -28,6 +28,9 @@ pub mod any_input;
 const PREFIX: &str = "er2.";
 const EXPIRY_DIGITS: usize = 11;
 
+/// How many tokens of a job are known: more than are valid at once, so that a host with an expired one learns that.
+const MAX_TOKENS: usize = 8;
+
 /// Why a text is no token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseError {
@@ -278,6 +281,19 @@ impl Tokens {
     /// These tokens.
     pub fn new(tokens: Vec<Token>) -> Self {
         Self(tokens)
+    }
+
+    /// Adds a token, which becomes the newest one. Only the newest ones are kept.
+    pub fn add(&mut self, token: Token) {
+        self.0.retain(|known| *known != token);
+        self.0.push(token);
+        let excess = self.0.len().saturating_sub(MAX_TOKENS);
+        self.0.drain(..excess);
+    }
+
+    /// The token that was added last.
+    pub fn newest(&self) -> Option<&Token> {
+        self.0.last()
     }
 
     /// The token that a host names, if it is valid at `now` by the driver's clock.

@@ -1,6 +1,6 @@
 //! The messages of an enrolment, and both sides of it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use elasticrun_protocol::frame::FrameBuffer;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use tokio::{
 use super::CHANNEL;
 use crate::{
     ClientConfig, Credentials, Error as TlsError, Session, TlsStream, opening,
-    token::{Proof, Refusal, Side, Token, TokenId, Tokens},
+    token::{Proof, Refusal, Side, Token, TokenId},
 };
 
 /// What a host that is refused learns, whatever the reason: the driver's log has the reason.
@@ -112,22 +112,27 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
         .unwrap_or(Err(opening::Error::TimedOut.into()))
 }
 
-/// Enrols a host, as the side that listened. `issue` makes the credentials of a host with this name. Gives the name.
+/// Enrols a host, as the side that listened. `find` gives the token that the host names, and `issue` makes the credentials of
+/// a host with this name. Gives the name.
 ///
 /// # Errors
-/// The host does not prove a token that is valid at `now`, or the exchange takes longer than `limit`.
-pub async fn grant<S: AsyncRead + AsyncWrite + Unpin>(
+/// The host does not prove a valid token, or the exchange takes longer than `limit`.
+pub async fn grant<S, F, I>(
     mut stream: TlsStream<S>,
-    tokens: &Tokens,
-    now: SystemTime,
     limit: Duration,
-    issue: impl FnOnce(&str) -> Result<Credentials, TlsError>,
-) -> Result<String, Error> {
+    find: impl FnOnce(TokenId) -> F,
+    issue: impl FnOnce(String) -> I,
+) -> Result<String, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = Result<Token, Refusal>>,
+    I: Future<Output = Result<Credentials, TlsError>>,
+{
     let granted = async {
         let channel = stream.session().exporter(CHANNEL)?;
         let mut frames = FrameBuffer::unproven();
         let request: Request = opening::read(&mut stream, &mut frames).await?;
-        let token = match tokens.find(request.token, now) {
+        let token = match find(request.token).await {
             Ok(token) => token,
             Err(refusal) => return Err(refuse(&mut stream, refusal).await),
         };
@@ -137,7 +142,7 @@ pub async fn grant<S: AsyncRead + AsyncWrite + Unpin>(
         if let Err(refusal) = token.verify(Side::Host, &channel, &proof) {
             return Err(refuse(&mut stream, refusal).await);
         }
-        let credentials = Answer::Granted(Box::new(issue(&request.host)?));
+        let credentials = Answer::Granted(Box::new(issue(request.host.clone()).await?));
         opening::write(&mut stream, &credentials).await?;
         Ok(request.host)
     };

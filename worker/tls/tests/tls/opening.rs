@@ -1,6 +1,9 @@
 //! Connections between hosts, over a stream in memory.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    future::ready,
+    time::{Duration, SystemTime},
+};
 
 use elasticrun_protocol::{
     auth::Secret,
@@ -179,8 +182,9 @@ async fn enrols(
             panic!("it has no identity");
         };
         let secret = Secret::from_bytes(elasticrun_protocol::auth::Bytes32([7; 32]));
-        let issue = |host: &str| Credentials::issue(authority, &secret, host);
-        enrol::grant(stream, tokens, now, LONG, issue).await
+        let find = |id| ready(tokens.find(id, now).cloned());
+        let issue = |host: String| ready(Credentials::issue(authority, &secret, &host));
+        enrol::grant(stream, LONG, find, issue).await
     };
     join!(enrol::ask(near, token, "node-1", LONG), granted)
 }
@@ -235,6 +239,30 @@ async fn an_expired_and_a_foreign_token_are_refused_and_the_host_learns_no_more(
     let error = granted.unwrap_err();
     assert!(
         matches!(error, enrol::Error::Token(Refusal::Unknown(_))),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_driver_without_a_token_is_told_from_one_of_another_job() {
+    let authority = authority();
+    let (_, server) = driver(&authority);
+    let token = Token::random(SystemTime::now()).unwrap();
+    let (near, far) = duplex(PIPE);
+    let (asked, accepted) = join!(
+        enrol::ask(near, &token, "node-1", LONG),
+        opening::accept(far, &server, &SERVES, LONG)
+    );
+    let error = asked.unwrap_err();
+    let none = matches!(
+        error,
+        enrol::Error::Opening(Error::Tls(TlsError::NoEnrolment))
+    );
+    assert!(none, "{error}");
+    assert!(!error.is_transient());
+    let error = accepted.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(error, Error::Tls(TlsError::NoCertificate) | Error::Closed),
         "{error}"
     );
 }
