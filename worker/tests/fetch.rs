@@ -6,8 +6,8 @@ mod common;
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::LazyLock,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, LazyLock, Mutex},
     thread,
 };
 
@@ -126,6 +126,53 @@ fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
         assert!(said.contains(" value 77 "), "{said}");
         assert_eq!(worker.committed(id(1, 4)), 77);
     }
+}
+
+/// A proxy before an agent. It records what passes one connection in both directions.
+fn recorded(agent: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let record = passed.clone();
+    thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(agent).unwrap();
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let record = record.clone();
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    record.lock().unwrap().extend_from_slice(&bytes[..count]);
+                    to.write_all(&bytes[..count]).unwrap();
+                }
+                // Either end may be closed already.
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    (address, passed)
+}
+
+#[test]
+fn a_fetched_state_is_not_sent_in_clear() {
+    let value = u64::from_be_bytes(*b"private!");
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    let address = keeper(1, authority(), move |peer| {
+        peer.send(&found(value));
+        peer.stream.write_all(&value.to_le_bytes()).unwrap();
+    });
+    let (address, passed) = recorded(address);
+    start_from(&mut [&mut worker], 2, Some(id(1, 4)), there(address));
+    let said = worker.next_line();
+    assert!(said.contains(&format!(" value {value} ")), "{said}");
+    let passed = passed.lock().unwrap();
+    for private in [&value.to_le_bytes()[..], b"elasticrun", b"found", b"digest"] {
+        let is_seen = passed.windows(private.len()).any(|part| part == private);
+        assert!(!is_seen, "{} was sent in clear", private.escape_ascii());
+    }
+    assert!(passed.len() > 1000, "nothing was recorded");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Hosts that register themselves: `elasticrun agent --join`.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, SystemTime},
 };
 
-use elasticrun_process_tests::{Event, Job, Kind, Running, send_signal};
+use elasticrun_process_tests::{Event, Job, Kind, Running, binaries, send_signal};
 use elasticrun_tls::token::Token;
 use nix::sys::signal::Signal;
 
@@ -88,6 +89,107 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert!(ended.events.iter().all(|event| event.host == "one"));
+}
+
+/// The token of the file is replaced when half of its time is over. A copy of the old one expires.
+#[test]
+fn hosts_join_by_a_token_that_was_replaced_and_not_by_one_that_has_expired() {
+    let job = Job::new(FLAGS);
+    let (token, copy) = (job.directory().join("token"), job.directory().join("copy"));
+    let old = Token::random(SystemTime::now() + Duration::from_secs(10)).unwrap();
+    for path in [&token, &copy] {
+        fs::write(path, old.expose().as_str()).unwrap();
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let port = port(&mut job);
+    job.wait_for("another token", |_| {
+        let text = fs::read_to_string(&token).unwrap();
+        (text.parse::<Token>().unwrap() != old).then_some(())
+    });
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    job.wait_for("the end of the old token", |_| {
+        old.is_expired(SystemTime::now()).then_some(())
+    });
+    let (code, said) = wait(agent(port, &copy, job.tag(), "late"));
+    assert_ne!(code, 0);
+    assert!(said.contains("does not take this join token"), "{said}");
+    job.wait_said("has expired");
+    job.finish();
+    job.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    job.end().expect(0, &["succeeded"]);
+}
+
+/// An agent that waits for the next job dials with the keys of the last one first.
+#[test]
+fn an_agent_of_the_last_job_joins_the_next_one_without_a_warning() {
+    let (mut job, token, port) = listening();
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    job.kill_only_driver();
+    let next = Job::new(&format!(
+        "-np 2 --min-np 1 --launcher agent --listen 127.0.0.1:{port} --join-token-file {}",
+        token.display()
+    ));
+    let mut next = next.start();
+    next.wait_training(2, 3);
+    next.finish();
+    next.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    let ended = next.end();
+    ended.expect(0, &["succeeded"]);
+    assert!(!ended.stderr.contains("refused"), "{}", ended.stderr);
+}
+
+/// The line of an example that makes a token.
+fn token_line(example: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let text = fs::read_to_string(root.join(example)).unwrap();
+    let line = text.lines().find(|line| line.contains("elasticrun token"));
+    line.unwrap().trim_start_matches(['#', ' ']).to_owned()
+}
+
+/// Runs a line of an example in a shell that finds this binary. Gives its output.
+fn shell(line: &str, token: &Path) -> String {
+    let programs = binaries::elasticrun().parent().unwrap().to_owned();
+    let path = format!("{}:{}", programs.display(), env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-euc", line])
+        .env("PATH", path)
+        .env("token", token)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_examples_make_tokens_that_driver_and_agent_take() {
+    let kubernetes = token_line("kubernetes/train.yaml");
+    let (command, rest) = kubernetes.split_once(" | ").unwrap();
+    assert!(rest.starts_with("kubectl create secret"), "{rest}");
+    let printed: Token = shell(command, Path::new("")).parse().unwrap();
+    assert!(!printed.is_expired(SystemTime::now()));
+
+    let job = Job::new(FLAGS);
+    let token = job.directory().join("token");
+    shell(&token_line("slurm/train.sbatch"), &token);
+    let made = fs::read_to_string(&token).unwrap();
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let port = port(&mut job);
+    let one = agent(port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    assert_eq!(fs::read_to_string(&token).unwrap(), made);
+    job.finish();
+    job.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    job.end().expect(0, &["succeeded"]);
 }
 
 #[test]

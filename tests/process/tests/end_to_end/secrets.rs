@@ -16,7 +16,11 @@ use crate::agents::{agent, port, wait};
 struct Recorder {
     port: u16,
     passed: Arc<Mutex<Vec<u8>>>,
+    /// What the dialler of each connection has sent.
+    sent: Arc<Mutex<Vec<Recorded>>>,
 }
+
+type Recorded = Arc<Mutex<Vec<u8>>>;
 
 impl Recorder {
     /// A proxy to a port of this machine. Its threads end with the connections.
@@ -25,17 +29,20 @@ impl Recorder {
         let recorder = Self {
             port: listener.local_addr().unwrap().port(),
             passed: Arc::default(),
+            sent: Arc::default(),
         };
-        let passed = Arc::clone(&recorder.passed);
+        let (passed, connections) = (recorder.passed.clone(), recorder.sent.clone());
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else {
                     continue;
                 };
-                for (from, to) in [(&near, &far), (&far, &near)] {
+                let sent = Recorded::default();
+                connections.lock().unwrap().push(sent.clone());
+                let (up, down) = (vec![sent, passed.clone()], vec![passed.clone()]);
+                for (from, to, records) in [(&near, &far, up), (&far, &near, down)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let passed = Arc::clone(&passed);
-                    thread::spawn(move || pass(from, to, &passed));
+                    thread::spawn(move || pass(from, to, &records));
                 }
             }
         });
@@ -54,10 +61,12 @@ impl Recorder {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, passed: &Mutex<Vec<u8>>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, records: &[Recorded]) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        passed.lock().unwrap().extend_from_slice(&bytes[..count]);
+        for record in records {
+            record.lock().unwrap().extend_from_slice(&bytes[..count]);
+        }
         if to.write_all(&bytes[..count]).is_err() {
             break;
         }
@@ -101,7 +110,7 @@ fn only_variables_that_are_asked_for_are_sent_to_other_hosts() {
     assert!(recorder.count() > 1000, "nothing was recorded");
     let token = fs::read_to_string(&token).unwrap();
     let secret = token.split('.').nth(2).unwrap();
-    for private in ["s3cr3t-of-the-user", "asked-for", "seven", secret] {
+    for private in ["s3cr3t-of-the-user", "asked-for", "seven", "mode=", secret] {
         assert!(!recorder.saw(private), "{private} was sent in clear");
     }
 }
@@ -112,4 +121,64 @@ fn a_variable_that_is_not_set_is_refused_before_anything_starts() {
         .command(["true"])
         .run();
     ended.expect(2, &["--env", "NO_SUCH_VARIABLE_HERE is not set here"]);
+}
+
+#[test]
+fn neither_the_store_nor_the_messages_of_a_job_are_sent_in_clear() {
+    let job = Job::new("-np 2 --min-np 1 --launcher agent --listen 127.0.0.1:0")
+        .plan(|plan| plan.store = true);
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let recorder = Recorder::before(port(&mut job));
+    let one = agent(recorder.port, &token, job.tag(), "one");
+    job.wait_training(2, 20);
+    job.finish();
+    assert_eq!(wait(one).0, 0);
+    job.end().expect(0, &["succeeded"]);
+    assert!(recorder.count() > 10_000, "nothing was recorded");
+    let private = [
+        "noted",
+        "pid/0",
+        "step/1",
+        "rounds",
+        "elasticrun",
+        "heartbeat_interval",
+    ];
+    for private in private {
+        assert!(!recorder.saw(private), "{private} was sent in clear");
+    }
+}
+
+/// All that a host sends to enrol and to join, sent again by somebody who has recorded it.
+#[test]
+fn a_recorded_enrolment_is_worth_nothing_when_it_is_sent_again() {
+    let job = Job::new("-np 2 --min-np 1 --launcher agent --listen 127.0.0.1:0");
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let driver = port(&mut job);
+    let recorder = Recorder::before(driver);
+    let one = agent(recorder.port, &token, job.tag(), "one");
+    job.wait_training(2, 3);
+    let sent = recorder.sent.lock().unwrap().clone();
+    assert!(sent.len() >= 3, "enrolment, control and output");
+    for connection in sent {
+        let bytes = connection.lock().unwrap().clone();
+        let mut again = TcpStream::connect(("127.0.0.1", driver)).unwrap();
+        // The driver may close it before it has all.
+        let _ = again.write_all(&bytes);
+        let _ = again.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = again.read_to_end(&mut answer);
+        assert!(answer.len() < 3000, "an alert at most: {}", answer.len());
+    }
+    job.wait_said("refused a connection to the control port");
+    job.finish();
+    assert_eq!(wait(one).0, 0);
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2]);
 }

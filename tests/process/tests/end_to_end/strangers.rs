@@ -2,16 +2,24 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs::{self, Permissions},
     io::{ErrorKind, Read, Write},
     net::TcpStream,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use elasticrun_process_tests::{Job, Running};
-use elasticrun_tls::{Authority, Blocking, ClientConfig, Role, Session};
+use elasticrun_process_tests::{Job, PATIENCE, Running};
+use elasticrun_protocol::opening::Purpose;
+use elasticrun_tls::{
+    Authority, Blocking, ClientConfig, Credentials, Error as TlsError, Identity, Role, Session,
+    enrol,
+    opening::{self, Connection},
+    token::Token,
+};
+
+use crate::agents::{agent, port, wait};
 
 /// Messages of strangers.
 const GARBAGE: [&[u8]; 5] = [
@@ -81,6 +89,103 @@ fn a_certificate_of_another_job_opens_no_port() {
     assert_eq!(ended.sizes(), [2]);
 }
 
+/// A peer that accepts the certificates of the job, so that only the job can refuse it.
+#[test]
+fn each_port_of_a_job_refuses_the_certificates_that_it_does_not_serve() {
+    let job = Job::new("-np 2 --min-np 2 --launcher agent --listen 127.0.0.1:0");
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let port = port(&mut job);
+    let one = agent(port, &token, job.tag(), "one");
+    let two = job.wait_training(2, 3);
+    let agents = listening(&[one.id()]);
+    assert!(!agents.is_empty());
+    let text = fs::read_to_string(&token).unwrap();
+    let ours = enrolled(port, &text.parse().unwrap());
+    let other = Authority::new("another job").unwrap();
+    let foreign = |role| Identity {
+        authority: ours.agent.authority.clone(),
+        ..other.issue(role, "one").unwrap()
+    };
+    let job_refuses = "this process is of another job";
+    let role_refused = "it does not serve processes of this role";
+    for (identity, listener, ports, why) in [
+        (foreign(Role::Agent), Role::Driver, &vec![port], job_refuses),
+        (foreign(Role::Worker), Role::Agent, &agents, job_refuses),
+        (foreign(Role::Agent), Role::Agent, &agents, job_refuses),
+        (ours.worker.clone(), Role::Driver, &vec![port], role_refused),
+    ] {
+        let config = ClientConfig::new(&identity, listener).unwrap();
+        for port in ports {
+            let error = dial(*port, &config).map(|_| ()).unwrap_err();
+            let refused = TlsError::Refused(why.into());
+            assert!(
+                matches!(&error, opening::Error::Tls(error) if *error == refused),
+                "{identity:?} at {listener}: {error}"
+            );
+        }
+    }
+    // The same peer with the keys of the job is let in.
+    let config = ClientConfig::new(&ours.agent, Role::Driver).unwrap();
+    dial(port, &config).unwrap();
+    job.wait_training(2, two[0].step + 50);
+    job.finish();
+    job.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2]);
+}
+
+#[test]
+fn a_job_without_tokens_tells_a_host_with_one_so() {
+    let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
+    let two = job.wait_training(2, 3);
+    let token = job.path("token");
+    let other = Token::random(SystemTime::now() + Duration::from_hours(1)).unwrap();
+    fs::write(&token, other.expose().as_str()).unwrap();
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    let [port] = listening(&[job.driver()])[..] else {
+        panic!("it listens at one port");
+    };
+    let (code, said) = wait(agent(port, &token, job.tag(), "stranger"));
+    assert_ne!(code, 0);
+    assert!(said.contains("it takes no join token"), "{said}");
+    job.wait_said("the peer has no certificate of this job");
+    job.wait_training(2, two[0].step + 50);
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
+/// The credentials of a host of the job.
+fn enrolled(port: u16, token: &Token) -> Credentials {
+    wait_for(async {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        enrol::ask(stream.unwrap(), token, "another", PATIENCE).await
+    })
+    .unwrap()
+}
+
+/// Opens a connection of the purpose that the port serves.
+fn dial(
+    port: u16,
+    config: &ClientConfig,
+) -> Result<Connection<tokio::net::TcpStream>, opening::Error> {
+    wait_for(async {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        opening::dial(stream.unwrap(), config, Purpose::Control, PATIENCE).await
+    })
+}
+
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(future)
+}
+
 /// Checks that neither side of a connection trusts the other, and that the listener closes it.
 fn refused(port: u16, config: &ClientConfig) {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -101,7 +206,7 @@ fn a_peer_of_a_release_without_tls_reads_which_releases_do_not_fit() {
     let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
     let two = job.wait_training(2, 3);
     let ports = Ports::of(&job, &two.iter().map(|event| event.pid).collect::<Vec<_>>());
-    let hello = r#"{"magic":"elasticrun","min":1,"max":1,"software":"0.0.9","purpose":"memory","nonce":""}"#;
+    let hello = r#"{"magic":"elasticrun","min":1,"max":2,"software":"0.0.9","purpose":"memory","nonce":""}"#;
     for port in ports.driver.iter().chain(&ports.agents) {
         let mut stream = TcpStream::connect(("127.0.0.1", *port)).unwrap();
         let length = u32::try_from(hello.len()).unwrap();
@@ -118,7 +223,7 @@ fn a_peer_of_a_release_without_tls_reads_which_releases_do_not_fit() {
             assert!(answer.contains(words), "{answer}");
         }
     }
-    job.wait_said("the peer runs elasticrun 0.0.9 (protocol 1 to 1)");
+    job.wait_said("the peer runs elasticrun 0.0.9 (protocol 1 to 2)");
     job.finish();
     job.end().expect(0, &["succeeded"]);
 }

@@ -11,7 +11,10 @@ use std::{
 use elasticrun_process_tests::{Event, Job, Kind, Running, STATE, binaries, send_signal};
 use nix::sys::signal::Signal;
 
-use crate::support::{assert_nothing_lost, first};
+use crate::{
+    agents::{agent, port, wait},
+    support::{assert_nothing_lost, first},
+};
 
 /// Four workers on two hosts of this machine. Agents wait long enough for a driver on a busy machine.
 const FOUR: &str = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --launcher local --blacklist forever \
@@ -176,6 +179,37 @@ fn a_driver_that_is_killed_as_its_job_ends_is_replaced() {
     ended.expect(0, &["succeeded"]);
     assert_eq!(first(&ended.events, Kind::Round).round, 1);
     assert_each_step_once(&ended.events);
+}
+
+/// The next driver has the certificate authority of the first one, so it needs no token to know its agents.
+#[test]
+fn agents_return_to_the_next_driver_by_their_certificates() {
+    let flags = "-np 4 --min-np 4 --launcher agent --listen 127.0.0.1:0 --orphan-timeout 30s";
+    let job = Job::new(flags);
+    let token = job.directory().join("token");
+    let job = job.flag(["--join-token-file", &token.display().to_string()]);
+    let mut run = Survivor::start(job);
+    let port = port(&mut run.job);
+    let agents = ["one", "two"].map(|name| agent(port, &token, run.job.tag(), name));
+    let before = workers(&run.job.wait_training(4, 3));
+    run.wait_recorded();
+    std::fs::remove_file(&token).unwrap();
+    let mut run = run.take_over();
+    run.job.wait_said("round 1 goes on with 4 workers");
+    assert_eq!(workers(&next_steps(&mut run.job)), before);
+    run.job.finish();
+    run.job.wait_said("succeeded");
+    for agent in agents {
+        assert_eq!(wait(agent).0, 0);
+    }
+    let ended = run.job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_each_step_once(&ended.events);
+    assert!(
+        !ended.stderr.contains("refused a connection"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
