@@ -24,7 +24,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, split},
     net::TcpStream,
     sync::mpsc,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
@@ -120,10 +120,12 @@ pub(super) async fn run(
     }
     // One for all that the peer must do to prove itself.
     let deadline = Instant::now() + HANDSHAKE;
-    let connection = match open(stream, &port, &handshake, deadline).await {
-        Ok(Accepted::Opened(connection)) => connection,
-        Ok(Accepted::Enrolling(stream)) => return enrol(stream, from, &port, deadline).await,
-        Err(error) => return port.refusals.log(from, &error.into()),
+    let opened = handshake.run(open(stream, from, &port, deadline)).await;
+    // One that gives way to others has taken too long.
+    let connection = match opened.unwrap_or(Err(opening::Error::TimedOut.into())) {
+        Ok(Some(connection)) => connection,
+        Ok(None) => return,
+        Err(error) => return port.refusals.log(from, &error),
     };
     drop(handshake);
     let served = match connection.opened.purpose {
@@ -139,31 +141,23 @@ pub(super) async fn run(
     }
 }
 
-/// Opens the connection of a peer.
+/// Opens the connection of a peer. A host that proves a join token gets credentials, and connects again with them: `None`.
 async fn open(
     stream: TcpStream,
+    from: SocketAddr,
     port: &Port,
-    handshake: &Handshake,
     deadline: Instant,
-) -> Result<Accepted<TcpStream>, opening::Error> {
-    let heard = timeout_at(deadline, handshake.heard(stream.readable())).await;
-    // One that gives way to others has taken too long as well.
-    if !heard.unwrap_or(Ok(false))? {
-        return Err(opening::Error::TimedOut);
-    }
-    let left = deadline.saturating_duration_since(Instant::now());
-    opening::accept(stream, &port.tls, &SERVES, left).await
-}
-
-/// Gives credentials to a host that proves a join token. It connects again with them.
-async fn enrol(stream: TlsStream<TcpStream>, from: SocketAddr, port: &Port, deadline: Instant) {
-    let left = deadline.saturating_duration_since(Instant::now());
+) -> Result<Option<Connection<TcpStream>>, Error> {
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let stream = match opening::accept(stream, &port.tls, &SERVES, left()).await? {
+        Accepted::Opened(connection) => return Ok(Some(connection)),
+        Accepted::Enrolling(stream) => stream,
+    };
     let find = |id| port.trust.find_token(id);
     let issue = |host| port.trust.issue(host);
-    match enrol::grant(stream, left, find, issue).await {
-        Ok(host) => tracing::debug!(peer = %from, host, "a host has proved its join token"),
-        Err(error) => port.refusals.log(from, &error.into()),
-    }
+    let host = enrol::grant(stream, left(), find, issue).await?;
+    tracing::debug!(peer = %from, host, "a host has proved its join token");
+    Ok(None)
 }
 
 /// Reads the first message of a peer, which names its host. The host must be that of its certificate.

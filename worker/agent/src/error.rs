@@ -123,6 +123,9 @@ pub(crate) enum PeerError {
     /// The peer closed the stream.
     #[error("it hung up")]
     Closed,
+    /// The peer closed the stream without an answer.
+    #[error("{0}")]
+    Unanswered(opening::Error),
     /// The peer did not answer in time.
     #[error("no answer in time")]
     TimedOut,
@@ -135,6 +138,7 @@ impl From<opening::Error> for PeerError {
             opening::Error::Io(error) => Self::Io(error),
             opening::Error::Closed => Self::Closed,
             opening::Error::TimedOut => Self::TimedOut,
+            opening::Error::Unanswered => Self::Unanswered(error),
             error => Self::Untrusted(error.into()),
         }
     }

@@ -22,7 +22,6 @@ use elasticrun_tls::{
 use tokio::{
     net::{TcpListener, TcpStream},
     task::{JoinSet, spawn_blocking},
-    time::timeout,
 };
 use tracing::Instrument as _;
 use xxhash_rust::xxh3::xxh3_64;
@@ -122,13 +121,15 @@ async fn accept(
     keys: &Keys,
 ) -> Result<Connection<TcpStream>, PeerError> {
     stream.set_nodelay(true)?;
-    let heard = timeout(HANDSHAKE_TIMEOUT, place.heard(stream.readable())).await;
-    if !heard.unwrap_or(Ok(false))? {
-        return Err(PeerError::TimedOut);
-    }
     let (config, serves) = (&keys.memory_port, [Purpose::Memory]);
-    match opening::accept(stream, config, &serves, HANDSHAKE_TIMEOUT).await? {
-        Accepted::Opened(connection) => Ok(connection),
+    let opening = opening::accept(stream, config, &serves, HANDSHAKE_TIMEOUT);
+    // One that gives way to others has taken too long as well.
+    let accepted = place.run(opening).await.ok_or(PeerError::TimedOut)?;
+    match accepted? {
+        Accepted::Opened(connection) => {
+            place.proved();
+            Ok(connection)
+        }
         // Only a driver enrols hosts, so the handshake has failed before.
         Accepted::Enrolling(_) => Err(PeerError::Closed),
     }

@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{ClientConfig, Error as TlsError, Peer, ServerConfig, Session, TlsStream};
+use crate::{ClientConfig, Error as TlsError, Failed, Peer, ServerConfig, Session, TlsStream};
 
 /// How long a listener waits for a peer that it has refused to read why.
 const LINGER: Duration = Duration::from_secs(1);
@@ -44,6 +44,11 @@ pub enum Error {
     /// The peer closed the stream.
     #[error("it hung up before the connection was opened")]
     Closed,
+    /// The peer closed the stream without an answer, as one does that does not speak TLS.
+    #[error(
+        "it closed the connection without an answer; if it runs an earlier release of elasticrun, install the same one on both"
+    )]
+    Unanswered,
     /// The peer took too long.
     #[error("it did not open the connection in time")]
     TimedOut,
@@ -62,9 +67,20 @@ impl From<io::Error> for Error {
 }
 
 impl Error {
+    /// The error of a handshake, as the side that dialled.
+    pub(crate) fn of_dial<S>(failed: Failed<S>) -> Self {
+        match failed.is_unanswered() {
+            true => Self::Unanswered,
+            false => failed.error.into(),
+        }
+    }
+
     /// Whether another attempt may succeed.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Closed | Self::TimedOut)
+        matches!(
+            self,
+            Self::Io(_) | Self::Closed | Self::Unanswered | Self::TimedOut
+        )
     }
 }
 
@@ -101,7 +117,7 @@ pub async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     let opening = async {
         let session = Session::client(config)?;
         let handshake = TlsStream::handshake(session, stream).await;
-        let mut stream = handshake.map_err(|failed| failed.error)?;
+        let mut stream = handshake.map_err(Error::of_dial)?;
         let hello = Hello::new(purpose);
         write(&mut stream, &hello).await?;
         let mut frames = FrameBuffer::default();

@@ -45,6 +45,19 @@ pub struct Failed<S> {
     pub received: BytesMut,
 }
 
+/// The peer closed the stream without a byte, as one does that takes a handshake of TLS for something else.
+#[derive(Debug, thiserror::Error)]
+#[error("it closed the connection without an answer")]
+struct Unanswered;
+
+impl<S> Failed<S> {
+    /// Whether the peer closed the stream without a byte.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        (self.error.get_ref()).is_some_and(|error| error.is::<Unanswered>())
+    }
+}
+
 impl<S> TlsStream<S> {
     /// Continues an established session on its stream. `unread` is what the session has already given and no caller has
     /// used.
@@ -106,11 +119,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     async fn complete(&mut self) -> io::Result<()> {
         self.session.take_outgoing(&mut self.outgoing);
         self.flush().await?;
+        let mut heard = false;
         while self.session.peer().is_none() {
             self.wire.reserve(4 << 10);
-            if self.stream.read_buf(&mut self.wire).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            let count = match self.stream.read_buf(&mut self.wire).await {
+                // As a peer does that closes with unread bytes.
+                Err(error) if !heard && error.kind() == io::ErrorKind::ConnectionReset => 0,
+                read => read?,
+            };
+            if count == 0 {
+                let kind = io::ErrorKind::UnexpectedEof;
+                return Err(match heard {
+                    true => kind.into(),
+                    false => io::Error::new(kind, Unanswered),
+                });
             }
+            heard = true;
             self.feed()?;
             self.flush().await?;
         }

@@ -86,7 +86,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     let asked = async {
         let session = Session::client(&ClientConfig::enrolling()?)?;
         let handshake = TlsStream::handshake(session, stream).await;
-        let mut stream = handshake.map_err(|failed| opening::Error::from(failed.error))?;
+        let mut stream = handshake.map_err(opening::Error::of_dial)?;
         let channel = stream.session().exporter(CHANNEL)?;
         let mut frames = FrameBuffer::unproven();
         let request = Request {

@@ -266,3 +266,18 @@ async fn a_driver_without_a_token_is_told_from_one_of_another_job() {
         "{error}"
     );
 }
+
+/// As a driver of an earlier release does, which takes the first bytes for a frame that is too large.
+#[tokio::test]
+async fn a_peer_that_closes_without_an_answer_may_be_of_an_earlier_release() {
+    let authority = authority();
+    let (near, mut far) = duplex(PIPE);
+    let closes = async move {
+        far.read_exact(&mut [0; 4]).await.unwrap();
+    };
+    let agent = agent(&authority);
+    let (dialled, ()) = join!(opening::dial(near, &agent, Purpose::Control, LONG), closes);
+    let error = dialled.map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Unanswered), "{error}");
+    assert!(error.is_transient(), "it may also be on its way to its end");
+}
