@@ -118,12 +118,11 @@ impl Job {
 
     /// The state of a process before its last reports: a member of the last round was in it.
     fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
-        match self.registry.state(host, process) {
+        if let Some(State::Failed | State::Stopped | State::StoppedWithDomain) =
+            self.registry.state(host, process)
+        {
             // The former driver has dealt with its end already, or has asked for it.
-            Some(State::Failed | State::Stopped | State::StoppedWithDomain) => {
-                return Life::Stopping;
-            }
-            _ => {}
+            return Life::Stopping;
         }
         match self.registry.rank(host, process) {
             Some((_, round)) => Life::Training { round },

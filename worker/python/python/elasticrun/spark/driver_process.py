@@ -23,8 +23,8 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class DriverEndpoint:
-    """The endpoint at which agents join: run id, port, the join token of the job, and in hexadecimal digits the key with which workers
-    fetch a call."""
+    """The endpoint at which agents join: run id, port, the join token of the job, and the key with which workers fetch a
+    call, in hexadecimal digits."""
 
     run_id: str
     port: int
