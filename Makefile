@@ -169,9 +169,18 @@ else
 test: check unit process python spark test-cloud ## Runs what CI runs; one suite: NAME=unit, process, ssh, python, spark, cloud, ...
 endif
 
-test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
+test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
 	# Tests that take more than 2 GB of memory.
 	worker/python/test.sh -m full
+
+# MINUTES only from the command line. All runs are equally long: 10 minutes are 8 runs of 75 s.
+chaos: setup ## Kills the driver every 5 s and cuts the network for 8 s while a job trains, beside undisturbed runs; MINUTES=60 for longer
+	cargo build --locked --workspace
+	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-chaos --minutes $(or $(if $(filter command,$(origin MINUTES)),$(MINUTES)),10)
+
+chaos-smoke: setup
+	cargo build --locked --workspace
+	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-chaos --smoke
 
 # Tests on an idle machine show few of the races that users meet.
 flaky: setup ## Repeats tests with processes 50 times on a busy machine; continues after a stop. RUNS, PYTHON_RUNS, BURNERS, MINUTES, SUITES, FILTER

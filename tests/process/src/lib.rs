@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod binaries;
 mod conformance;
 #[cfg(feature = "worker")]
@@ -29,6 +30,7 @@ mod job;
 pub mod metadata;
 mod plan;
 mod processes;
+mod proxy;
 mod running;
 #[cfg(feature = "worker")]
 pub mod worker;
@@ -39,4 +41,5 @@ pub use hosts::HostsFile;
 pub use job::{Job, STATE};
 pub use plan::{DIRECTORY, Fault, Plan, Point, What, When};
 pub use processes::{Tag, monotonic, send_signal};
+pub use proxy::Proxy;
 pub use running::{Ended, PATIENCE, Running};

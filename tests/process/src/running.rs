@@ -10,6 +10,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{Event, HostsFile, Kind, Log, Tag, driver_command::DriverCommand, send_signal};
@@ -114,6 +115,24 @@ impl Running {
         read(&self.output("stderr"))
     }
 
+    /// The events of this name that the driver has written. The job has `--log-format json`.
+    pub fn decisions(&self, name: &str) -> Vec<Value> {
+        let said = self.said();
+        let records = said
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        records
+            .filter(|record: &Value| record["event"] == name)
+            .collect()
+    }
+
+    /// The driver that a supervisor has started last, if there is one.
+    pub fn supervised_driver(&self) -> Option<u32> {
+        let pid = self.driver();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.ok()?.split_whitespace().next()?.parse().ok()
+    }
+
     /// The path of an output of the driver that was started last.
     fn output(&self, stream: &str) -> PathBuf {
         match self.drivers {
@@ -145,6 +164,23 @@ impl Running {
                 };
                 panic!("{why} before: {what}\n{}", self.report());
             }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until `condition` gives a value of the run itself.
+    ///
+    /// # Panics
+    /// As [`Running::wait_for`].
+    pub fn wait_until<T>(&mut self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let over = self.has_ended();
+            if let Some(value) = condition(self) {
+                return value;
+            }
+            let late = Instant::now() > deadline;
+            assert!(!over && !late, "not so in time: {what}\n{}", self.report());
             thread::sleep(POLL);
         }
     }

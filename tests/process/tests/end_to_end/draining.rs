@@ -8,16 +8,15 @@ use std::{
 };
 
 use elasticrun_process_tests::{
-    Event, Job, Kind, Plan, Running, Tag, binaries,
+    Event, Job, Kind, Plan, Running, Tag,
+    agents::{joining, port, wait},
+    binaries,
     metadata::{Metadata, Says},
     send_signal,
 };
 use nix::sys::signal::Signal;
 
-use crate::{
-    agents::{joining, port, wait},
-    support::{BOTH, FOUR, assert_nothing_lost},
-};
+use crate::support::{BOTH, FOUR, assert_nothing_lost};
 
 /// Hosts of one slot whose agents the test starts, each with its own metadata service.
 struct Fleet {

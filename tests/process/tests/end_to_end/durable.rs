@@ -4,7 +4,6 @@ use std::fs;
 
 use elasticrun_process_tests::{Event, Job, Kind, Running, binaries, send_signal};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 use crate::support::{assert_nothing_lost, parent_of};
 
@@ -26,17 +25,6 @@ fn training(flags: &str) -> Running {
         .fold(job.flag([place.as_str()]), |job, word| job.flag([word]));
     job.plan(|plan| (plan.rows, plan.step_ms) = (ROWS, 3))
         .start()
-}
-
-/// The events of the driver with this name.
-fn told(job: &Running, name: &str) -> Vec<Value> {
-    let said = job.said();
-    let records = said
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    records
-        .filter(|record: &Value| record["event"] == name)
-        .collect()
 }
 
 /// Waits until so many further commits are complete in the store.
@@ -91,7 +79,7 @@ fn a_machine_that_is_started_again_continues_from_the_store() {
             .find(|e| e.kind == Kind::Step)
             .map(|_| ())
     });
-    let [loading] = told(&job, "durable_commit_loading").try_into().unwrap();
+    let [loading] = job.decisions("durable_commit_loading").try_into().unwrap();
     let count = loading["commit"]["count"].as_u64().unwrap();
     assert!(0 < count && count <= newest + 1, "{loading}");
     // The test worker commits each step.
@@ -118,7 +106,7 @@ fn a_job_begins_anew_unless_it_is_told_otherwise() {
             .cloned()
     });
     assert_eq!(first.step, 0);
-    assert!(told(&job, "durable_commit_loading").is_empty());
+    assert!(job.decisions("durable_commit_loading").is_empty());
     finish_an_epoch(job, before);
 }
 
@@ -153,7 +141,7 @@ fn torn_and_damaged_commits_are_named_and_the_older_one_is_used() {
             .cloned()
     });
     assert_eq!(first.step, older);
-    let [refused] = told(&job, "durable_commit_refused").try_into().unwrap();
+    let [refused] = job.decisions("durable_commit_refused").try_into().unwrap();
     assert!(refused["reason"].as_str().unwrap().contains("is damaged"));
     finish_an_epoch(job, before);
 }
@@ -177,7 +165,7 @@ fn all_workers_that_die_at_once_continue_from_memory() {
             .find(|e| e.kind == Kind::Step && e.generation == 2)
             .map(|_| ())
     });
-    assert!(told(&job, "durable_commit_loading").is_empty());
+    assert!(job.decisions("durable_commit_loading").is_empty());
     let from = job.events().len();
     let ended = finish_an_epoch(job, from);
     assert_nothing_lost(&ended.events, 0);
@@ -195,7 +183,7 @@ fn an_agent_that_dies_with_all_memory_is_replaced_from_the_store() {
             .find(|e| e.kind == Kind::Step && e.generation == 2)
             .map(|_| ())
     });
-    let [loading] = told(&job, "durable_commit_loading").try_into().unwrap();
+    let [loading] = job.decisions("durable_commit_loading").try_into().unwrap();
     let count = loading["commit"]["count"].as_u64().unwrap();
     let begun = job
         .events()
@@ -215,7 +203,7 @@ fn a_store_that_cannot_be_written_is_one_warning() {
     job.wait_said("durable_commit_failed");
     let step = job.wait_training(2, 1)[0].step;
     job.wait_training(2, step + 100);
-    let [failed] = told(&job, "durable_commit_failed").try_into().unwrap();
+    let [failed] = job.decisions("durable_commit_failed").try_into().unwrap();
     let why = format!("{place} is not a store of commits: it does not exist on this host");
     assert_eq!(failed["reason"], why);
     job.finish();
@@ -236,7 +224,7 @@ fn a_run_that_is_not_in_the_store_ends_the_job() {
 fn the_first_run_of_a_script_begins_anew() {
     let mut job = training("--resume-from latest");
     job.wait_training(2, 30);
-    assert_eq!(told(&job, "durable_commit_none").len(), 1);
+    assert_eq!(job.decisions("durable_commit_none").len(), 1);
     let from = job.events().len();
     finish_an_epoch(job, from);
 }
@@ -258,6 +246,6 @@ fn a_later_driver_continues_its_run_from_the_store() {
             .find(|e| e.kind == Kind::Step)
             .map(|_| ())
     });
-    assert_eq!(told(&job, "durable_commit_loading").len(), 1);
+    assert_eq!(job.decisions("durable_commit_loading").len(), 1);
     finish_an_epoch(job, before);
 }

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use elasticrun_process_tests::{Job, Running, STATE, What, binaries, send_signal};
+use elasticrun_process_tests::{Job, Running, STATE, What, agents::port, binaries, send_signal};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::{agents::port, support::at_step};
+use crate::support::at_step;
 
 /// A job on this machine whose workers train until they are told to finish.
 const TRAINS: &str = "-np 2 --min-np 1 --blacklist forever --journal auto";

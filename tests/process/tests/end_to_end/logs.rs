@@ -1,12 +1,12 @@
 //! What a log record belongs to: job, round, host and worker.
 
-use elasticrun_process_tests::{Job, What};
+use elasticrun_process_tests::{
+    Job, What,
+    agents::{joining, port, wait},
+};
 use serde_json::{Value, json};
 
-use crate::{
-    agents::{joining, port, wait},
-    support::at_step,
-};
+use crate::support::at_step;
 
 /// Standard error of a job, one worker of which is killed.
 fn log_of_a_death(flags: &str) -> String {

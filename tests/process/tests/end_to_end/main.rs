@@ -3,7 +3,6 @@
 // Tests and their helpers may panic.
 #![allow(clippy::unwrap_used)]
 
-mod agents;
 mod discovery;
 mod draining;
 mod durable;
@@ -16,7 +15,6 @@ mod logs;
 mod membership;
 mod output;
 mod plain;
-mod proxy;
 mod registration;
 mod returns;
 mod scripts;

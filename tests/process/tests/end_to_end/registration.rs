@@ -8,11 +8,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use elasticrun_process_tests::{Event, Job, Kind, Running, binaries, send_signal};
+use elasticrun_process_tests::{
+    Event, Job, Kind, Running,
+    agents::{agent, port, wait},
+    binaries, send_signal,
+};
 use elasticrun_tls::token::Token;
 use nix::sys::signal::Signal;
-
-use crate::agents::{agent, port, wait};
 
 const FLAGS: &str = "-np 2 --min-np 1 --max-np 4 --launcher agent --listen 127.0.0.1:0";
 

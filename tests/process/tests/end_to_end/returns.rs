@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, process::Child, thread, time::Duration};
 
-use elasticrun_process_tests::{Ended, Event, Job, Kind, Running, monotonic};
-
-use crate::{
+use elasticrun_process_tests::{
+    Ended, Event, Job, Kind, Proxy, Running,
     agents::{agent, port, wait},
-    proxy::Proxy,
-    support::assert_nothing_lost,
+    monotonic,
 };
+
+use crate::support::assert_nothing_lost;
 
 /// Longer than a lease on a busy machine may seem short: workers train on through a short cut.
 const FLAGS: &str = "--heartbeat-interval 200ms --heartbeat-timeout 3s --orphan-timeout 2s";

@@ -8,9 +8,10 @@ use std::{
     thread,
 };
 
-use elasticrun_process_tests::Job;
-
-use crate::agents::{agent, port, wait};
+use elasticrun_process_tests::{
+    Job,
+    agents::{agent, port, wait},
+};
 
 /// A proxy on loopback that records all bytes in both directions.
 struct Recorder {

@@ -3,15 +3,13 @@
 use std::{process::Child, thread, time::Duration};
 
 use elasticrun_process_tests::{
-    Ended, Event, Fault, Job, Kind, Point, Running, What, When, monotonic, send_signal,
+    Ended, Event, Fault, Job, Kind, Point, Proxy, Running, What, When,
+    agents::{agent, joining, port, wait},
+    monotonic, send_signal,
 };
 use nix::sys::signal::Signal;
 
-use crate::{
-    agents::{agent, joining, port, wait},
-    proxy::Proxy,
-    support::assert_nothing_lost,
-};
+use crate::support::assert_nothing_lost;
 
 /// Flags that give a lease of 4.6 s. A machine under load may stop a process for more than a second, which is no failure.
 const QUICK: &str = "--heartbeat-interval 100ms --heartbeat-timeout 4s --orphan-timeout 500ms";

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use elasticrun_process_tests::{Job, PATIENCE, Running};
+use elasticrun_process_tests::{
+    Job, PATIENCE, Running,
+    agents::{agent, port, wait},
+};
 use elasticrun_protocol::opening::Purpose;
 use elasticrun_tls::{
     Authority, Blocking, ClientConfig, Credentials, Error as TlsError, Identity, Role, Session,
@@ -18,8 +21,6 @@ use elasticrun_tls::{
     opening::{self, Connection},
     token::Token,
 };
-
-use crate::agents::{agent, port, wait};
 
 /// Messages of strangers.
 const GARBAGE: [&[u8]; 5] = [

@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_process_tests::{Event, Job, Kind, Running, STATE, binaries, send_signal};
+use elasticrun_process_tests::{
+    Event, Job, Kind, Running, STATE,
+    agents::{agent, port, wait},
+    binaries, send_signal,
+};
 use nix::sys::signal::Signal;
 
-use crate::{
-    agents::{agent, port, wait},
-    support::{assert_nothing_lost, first},
-};
+use crate::support::{assert_nothing_lost, first};
 
 /// Four workers on two hosts of this machine. Agents wait long enough for a driver on a busy machine.
 const FOUR: &str = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --launcher local --blacklist forever \

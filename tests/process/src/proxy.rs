@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -13,9 +13,10 @@ use std::{
 
 /// A proxy between agents and their driver. While it is cut it holds all bytes and closed connections, and
 /// delivers them in order once it is mended, as TCP does over a network that was down.
-pub(crate) struct Proxy {
+#[derive(Debug)]
+pub struct Proxy {
     /// The port that agents connect to.
-    pub(crate) port: u16,
+    pub port: u16,
     cut: Arc<AtomicBool>,
     /// Both ends of all connections so far.
     streams: Arc<Mutex<Vec<TcpStream>>>,
@@ -23,26 +24,30 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// A proxy to a port of this machine. Its threads end with the connections and the test.
-    pub(crate) fn to(driver: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+    ///
+    /// # Panics
+    /// When no port or descriptor is free.
+    pub fn to(driver: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it listens").port();
         let cut = Arc::new(AtomicBool::new(false));
         let way = cut.clone();
         let streams = Arc::new(Mutex::new(Vec::new()));
         let all = streams.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let agent = stream.unwrap();
+                let agent = stream.expect("a descriptor is free");
                 wait_until_mended(&way);
                 let Ok(driver) = TcpStream::connect(("127.0.0.1", driver)) else {
                     continue;
                 };
                 for stream in [&agent, &driver] {
-                    all.lock().unwrap().push(stream.try_clone().unwrap());
+                    lock(&all).push(copy(stream));
                 }
                 for (from, to) in [(&agent, &driver), (&driver, &agent)] {
-                    from.set_nodelay(true).unwrap();
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    // The peer may have closed it already.
+                    let _ = from.set_nodelay(true);
+                    let (from, to) = (copy(from), copy(to));
                     let way = way.clone();
                     thread::spawn(move || pass(from, to, &way));
                 }
@@ -51,22 +56,32 @@ impl Proxy {
         Self { port, cut, streams }
     }
 
-    pub(crate) fn cut(&self) {
+    /// Holds all bytes from now on.
+    pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 
     /// Cuts, and ends all connections at once at both ends.
-    pub(crate) fn cut_off(&self) {
+    pub fn cut_off(&self) {
         self.cut();
-        for stream in self.streams.lock().unwrap().drain(..) {
+        for stream in lock(&self.streams).drain(..) {
             // Either end may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    pub(crate) fn mend(&self) {
+    /// Delivers what was held, and all bytes from now on.
+    pub fn mend(&self) {
         self.cut.store(false, Ordering::SeqCst);
     }
+}
+
+fn lock(streams: &Mutex<Vec<TcpStream>>) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn copy(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a descriptor is free")
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, way: &AtomicBool) {

@@ -1,31 +1,44 @@
 //! Agents that a test starts itself.
 
 use std::{
+    io::Read,
     path::Path,
     process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
-use elasticrun_process_tests::{PATIENCE, Running, Tag, binaries};
+use crate::{PATIENCE, Running, Tag, binaries};
 
 /// The port that the driver prints for agents to join at.
-pub(crate) fn port(job: &mut Running) -> u16 {
+///
+/// # Panics
+/// When the driver prints none.
+pub fn port(job: &mut Running) -> u16 {
     job.wait_said("--join");
     let said = job.said();
     let after = said
         .split("--join HOST:")
         .nth(1)
         .unwrap_or_else(|| panic!("{said}"));
-    after.split_whitespace().next().unwrap().parse().unwrap()
+    let port = after
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    port.unwrap_or_else(|| panic!("{said}"))
 }
 
 /// Starts an agent of two slots that joins by itself.
-pub(crate) fn agent(port: u16, token: &Path, tag: &Tag, name: &str) -> Child {
-    joining(port, token, tag, name, 2).spawn().unwrap()
+///
+/// # Panics
+/// When it cannot be started.
+pub fn agent(port: u16, token: &Path, tag: &Tag, name: &str) -> Child {
+    let child = joining(port, token, tag, name, 2).spawn();
+    child.expect("the binary is built")
 }
 
 /// The command of an agent that joins by itself.
-pub(crate) fn joining(port: u16, token: &Path, tag: &Tag, name: &str, slots: u32) -> Command {
+pub fn joining(port: u16, token: &Path, tag: &Tag, name: &str, slots: u32) -> Command {
     let (variable, value) = tag.variable();
     let mut command = Command::new(binaries::elasticrun());
     command
@@ -48,15 +61,19 @@ pub(crate) fn joining(port: u16, token: &Path, tag: &Tag, name: &str, slots: u32
 }
 
 /// Waits for an agent. Gives its exit code and its standard error.
-pub(crate) fn wait(mut child: Child) -> (i32, String) {
+///
+/// # Panics
+/// When it does not end, or its standard error is not a pipe.
+pub fn wait(mut child: Child) -> (i32, String) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(status) = child.try_wait().unwrap() {
+        if let Some(status) = child.try_wait().expect("the agent is our child") {
             let mut said = String::new();
-            std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+            let stderr = child.stderr.as_mut().expect("its standard error is a pipe");
+            stderr.read_to_string(&mut said).expect("it is text");
             return (status.code().unwrap_or(-1), said);
         }
         assert!(Instant::now() < deadline, "the agent does not end");
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
