@@ -1,6 +1,7 @@
 //! A TLS connection over an asynchronous stream.
 
 use std::{
+    future::poll_fn,
     io,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -136,8 +137,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             }
             heard = true;
             self.feed()?;
-            self.flush().await?;
+            if self.session.peer().is_none() {
+                self.flush().await?;
+            }
         }
+        // What the stream does not take at once, such as tickets, goes with the first message. The peer may wait in its own
+        // first write meanwhile.
+        poll_fn(|cx| {
+            // The first message meets the same error.
+            let _ = self.poll_drain(cx, 0);
+            Poll::Ready(())
+        })
+        .await;
         Ok(())
     }
 
