@@ -87,6 +87,8 @@ pub struct AgentUp {
     pub returns: bool,
     /// The number of the newest report of the agent that is applied.
     pub applied: u64,
+    /// The newest report whose effects the records have, while later ones wait for a decision.
+    pub recorded: Option<u64>,
     /// Why the launch of the agent has ended, if it has: its process is gone.
     pub launch_ended: Option<String>,
     /// Other agents that were refused because of their name, as far as that was announced.
@@ -336,6 +338,23 @@ impl Fleet {
         }
     }
 
+    /// The effects of the reports of a connected agent after this one wait for a decision. A later driver applies them again.
+    pub(crate) fn hold_back_applied(&mut self, host: &HostId, number: u64) {
+        if let Some(up) = self.up_mut(host) {
+            up.recorded = Some(up.recorded.map_or(number, |before| before.min(number)));
+            self.changed.mark(host);
+        }
+    }
+
+    /// The reports of an agent wait for no decision any more.
+    pub(crate) fn release_applied(&mut self, host: &HostId) {
+        if let Some(up) = self.up_mut(host)
+            && up.recorded.take().is_some()
+        {
+            self.changed.mark(host);
+        }
+    }
+
     /// Records a process that its agent has kept, unless its slot has a later one.
     pub(crate) fn adopt(
         &mut self,
@@ -386,6 +405,9 @@ impl Fleet {
             let before = std::mem::replace(&mut live.life, life);
             *self.census.count(before) -= 1;
             *self.census.count(life) += 1;
+            if (before == Life::Stopping) != (life == Life::Stopping) {
+                self.changed.mark(host);
+            }
         }
     }
 

@@ -48,6 +48,8 @@ struct Member {
 pub struct Registry {
     round: Option<Round>,
     members: BTreeMap<HostId, BTreeMap<LocalRank, Member>>,
+    /// The number of members on all hosts, as far as that is known. A later driver may not know all of them.
+    size: u32,
     /// The number of members in each state, in the order of [`State`].
     counts: [u32; 7],
     /// A member has finished: no further round follows this one.
@@ -71,6 +73,7 @@ impl Registry {
         self.round = Some(round);
         self.counts[State::Failed as usize] = past;
         self.add(members);
+        self.size = self.counts[State::Ready as usize];
     }
 
     /// Adds members of the last started round that are not known yet.
@@ -89,6 +92,21 @@ impl Registry {
             self.counts[State::Ready as usize] += 1;
             self.changed.mark(&host);
         }
+    }
+
+    /// Learns the number of members on all hosts.
+    pub(crate) fn expect(&mut self, size: u32) {
+        self.size = self.size.max(size);
+    }
+
+    /// The number of members that neither records nor agents name.
+    pub(crate) fn unknown(&self) -> u32 {
+        self.size.saturating_sub(self.counts.iter().sum())
+    }
+
+    /// The number of members.
+    fn total(&self) -> u32 {
+        self.size.max(self.counts.iter().sum())
     }
 
     /// The members by host, in each state.
@@ -221,7 +239,7 @@ impl Registry {
         if planted(Mutant::FirstSuccessIsAll) {
             return self.successes() > 0;
         }
-        self.round.is_some() && self.count(State::Successful) == self.counts.iter().sum::<u32>()
+        self.round.is_some() && self.count(State::Successful) == self.total()
     }
 
     /// Whether every member has ended or was asked to stop.
@@ -237,16 +255,16 @@ impl Registry {
     /// Whether every member failed by itself. A member that was stopped with its failure domain did not.
     pub fn all_failed_by_themselves(&self) -> bool {
         let failed = self.count(State::Failed);
-        failed > 0 && failed == self.counts.iter().sum::<u32>()
+        failed > 0 && failed == self.total()
     }
 
     /// Whether members may train where the driver cannot observe them: some were lost with their hosts, and no other is
     /// known to have left the round. A member that was asked to stop may have done its part of the next step before it
     /// received that.
     pub fn may_train_unseen(&self) -> bool {
-        let lost = self.count(State::LostWithHost);
+        let lost = self.count(State::LostWithHost) + self.unknown();
         let told = self.count(State::Stopped) + self.count(State::StoppedWithDomain);
-        lost > 0 && lost + told == self.counts.iter().sum::<u32>()
+        lost > 0 && lost + told == self.total()
     }
 
     /// The number of members that have neither ended nor been asked to stop.

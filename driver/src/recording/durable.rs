@@ -83,7 +83,9 @@ mod tests {
             host: host(),
             starts: vec![1],
             done: Vec::new(),
+            stopping: Vec::new(),
             memory: false,
+            lost: false,
             agent: true,
             applied: Some(Applied { agent, number }),
         };

@@ -43,9 +43,21 @@ impl Machine {
         let workers: Vec<_> = (self.workers.iter())
             .map(|(process, worker)| worker.adopted(*process))
             .collect();
-        let trains = |round: &&AdoptedRound| {
+        let reports: Vec<_> = self.outbox.unacknowledged(self.epoch).collect();
+        // A driver that does not know the round yet must know whose ends these are.
+        let has_ended = |process| {
+            let is_end = |report: &AgentReport| match report {
+                AgentReport::WorkerLost { process: ended, .. }
+                | AgentReport::Exited { process: ended, .. } => *ended == process,
+                _ => false,
+            };
+            reports.iter().any(|report| is_end(&report.report))
+        };
+        let concerns = |round: &&AdoptedRound| {
             let phase = AdoptedPhase::Training { round: round.round };
-            workers.iter().any(|worker| worker.phase == phase)
+            let in_round = |phase_of| phase_of == phase || phase_of == AdoptedPhase::Finished;
+            workers.iter().any(|worker| in_round(worker.phase))
+                || (round.members.iter()).any(|member| has_ended(member.process))
         };
         let holders = self.workers.keys().chain(&self.kept);
         let kept = holders.map(|process| Kept {
@@ -53,7 +65,6 @@ impl Machine {
             commits: memory.commits(*process),
         });
         let dropped = planted(Mutant::UnacknowledgedDropped);
-        let reports = self.outbox.unacknowledged(self.epoch);
         Adoption {
             run_id: self.setup.run_id.clone(),
             epoch: self.epoch,
@@ -66,9 +77,12 @@ impl Machine {
                 .collect(),
             seen: self.seen,
             released: self.released,
-            round: self.started.as_ref().filter(trains).cloned(),
+            round: self.started.as_ref().filter(concerns).cloned(),
             kept: kept.filter(|kept| !kept.commits.is_empty()).collect(),
-            reports: reports.filter(|_| !dropped).collect(),
+            reports: match dropped {
+                true => Vec::new(),
+                false => reports,
+            },
             workers,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use elasticrun_protocol::{HostId, LocalRank};
 
-use super::{Agent, Fleet, Host, Slot};
+use super::{Agent, Fleet, Host, Life, Slot};
 use crate::journal::{Applied, SlotsEntry};
 
 impl Fleet {
@@ -21,12 +21,16 @@ impl Fleet {
             host: id.clone(),
             starts: host.slots.iter().map(|slot| slot.starts).collect(),
             done: done.map(|(_, slot)| LocalRank(slot)).collect(),
+            stopping: (host.live().filter(|live| live.life == Life::Stopping))
+                .map(|live| live.process.local_rank)
+                .collect(),
             memory: host.has_memory || memory_lost,
+            lost: memory_lost,
             agent: host.agent != Agent::Absent,
             applied: host.last_up().and_then(|up| {
                 Some(Applied {
                     agent: up.agent?,
-                    number: up.applied,
+                    number: up.recorded.unwrap_or(up.applied),
                 })
             }),
         })

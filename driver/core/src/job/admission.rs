@@ -70,10 +70,10 @@ impl Job {
         }
         self.admit(now, &agent, takes_back, out);
         self.came_back(&host);
+        self.probing.connected(&host, agent.probes);
         if let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_back) {
             self.adopt(now, &agent, adoption, out);
         }
-        self.probing.connected(&host, agent.probes);
         self.store_reader_connected(&host, agent.durable);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
@@ -168,6 +168,7 @@ impl Job {
             agent: agent.agent,
             returns: agent.returns && agent.task.is_none(),
             applied: 0,
+            recorded: None,
             launch_ended: None,
             refused: BTreeSet::new(),
         });

@@ -5,7 +5,7 @@ use elasticrun_protocol::{
     control::{AdoptedPhase, AdoptedWorker, Adoption},
 };
 
-use super::{Job, Out};
+use super::{Job, Out, takeover::TakeOver};
 use crate::{Time, fleet::Life, registry::State};
 
 impl Job {
@@ -32,6 +32,9 @@ impl Job {
                 && adoption.starts.iter().any(|last| is_later(last, process))
             {
                 // A driver has started the next process of the slot, so it knew of this end. Its record is lost.
+                if let AgentReport::Exited { exit, tail, .. } = &report.report {
+                    self.results.exited(host, process, exit, tail);
+                }
                 continue;
             }
             if let AgentReport::Exited { process, .. } = report.report
@@ -49,9 +52,12 @@ impl Job {
                 .as_mut()
                 .filter(|_| is_failure(&report.report));
             match takeover.filter(|takeover| !takeover.is_decided()) {
-                Some(takeover) => takeover
-                    .failures
-                    .push((host.clone(), report.report.clone())),
+                Some(takeover) => {
+                    let failure = (host.clone(), report.report.clone());
+                    takeover.failures.push(failure);
+                    self.fleet
+                        .hold_back_applied(host, report.number.saturating_sub(1));
+                }
                 None if is_news(&report.report) => {
                     self.reported(now, host, report.report.clone(), out);
                 }
@@ -70,6 +76,7 @@ impl Job {
             if self.is_up(&host) {
                 self.reported(now, &host, report, out);
             }
+            self.fleet.release_applied(&host);
         }
     }
 
@@ -89,6 +96,7 @@ impl Job {
                 self.sdk_seen = true;
                 self.waitlist.join(now, host, process);
                 self.blacklist.came(now, host, process.local_rank);
+                self.probing.look(host);
             }
             Life::Training { .. } | Life::Returning { .. } => {
                 self.blacklist.came(now, host, process.local_rank);
@@ -118,6 +126,10 @@ impl Job {
 
     /// The state of a process before its last reports: a member of the last round was in it.
     fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
+        let stopping = |takeover: &TakeOver| takeover.was_stopping(host, process);
+        if self.takeover.as_ref().is_some_and(stopping) {
+            return Life::Stopping;
+        }
         if let Some(State::Failed | State::Stopped | State::StoppedWithDomain) =
             self.registry.state(host, process)
         {

@@ -17,7 +17,7 @@ use std::{
     net::SocketAddr,
 };
 
-use elasticrun_protocol::{AgentCommand, HostId, Process, control::ProbeHost};
+use elasticrun_protocol::{AgentCommand, DriverEpoch, HostId, Process, control::ProbeHost};
 
 use super::{Job, Out, reject};
 use crate::{
@@ -61,6 +61,11 @@ impl Probing {
         if probes {
             self.able.insert(host.clone());
         }
+    }
+
+    /// Numbers the probes of a later driver. An agent ignores a number that it knows.
+    pub(super) fn continue_from(&mut self, epoch: DriverEpoch) {
+        self.last = epoch.0 << 32;
     }
 
     /// Records that the agent of a host is gone.

@@ -1,6 +1,6 @@
 //! A job of a later driver: what it continues with before any agent has come back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use elasticrun_protocol::{DriverEpoch, Round};
 
@@ -62,11 +62,10 @@ impl Job {
                 job.blacklist.restore(now, entry);
             }
         }
+        job.probing.continue_from(epoch);
         let mut absent = BTreeSet::new();
-        let mut applied = BTreeMap::new();
         for entry in saved.slots.values() {
             job.fleet.restore(entry);
-            applied.extend(entry.applied.map(|number| (entry.host.clone(), number)));
             if entry.memory {
                 job.memory_lost.insert(entry.host.clone());
             }
@@ -83,7 +82,7 @@ impl Job {
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
             absent,
-            applied,
+            saved.slots.values(),
         ));
         job.recorded.progress = job.progress();
         job.recorded.relapses = job.relapses.clone();

@@ -24,7 +24,7 @@ use super::{Job, Out, going_back::GoingBack};
 use crate::{
     AgentConnected, Command, Decision, Time,
     fleet::Life,
-    journal::Applied,
+    journal::{Applied, SlotsEntry},
     mutant::{Mutant, planted},
     registry::State,
     rounds::{Cause, Training},
@@ -45,6 +45,10 @@ pub(super) struct TakeOver {
     holders: u32,
     /// What former drivers have applied of the reports of agents.
     applied: BTreeMap<HostId, Applied>,
+    /// Hosts with an agent, where no earlier one was lost with commits.
+    intact: BTreeSet<HostId>,
+    /// Processes that former drivers have asked to stop, or whose failure they have counted.
+    stopping: BTreeSet<(HostId, Process)>,
     /// The job has decided whether that round goes on.
     decided: bool,
     /// Failures that agents have reported meanwhile, in the order of their arrival. What they mean depends on the workers of
@@ -61,14 +65,19 @@ struct Reported {
 }
 
 impl TakeOver {
-    /// A take-over that waits for the agents of these hosts. `applied`: their reports that former drivers have applied.
-    pub(super) fn new(
+    /// A take-over that begins with these records, and waits for the agents of these hosts.
+    pub(super) fn new<'a>(
         until: Time,
         absent: BTreeSet<HostId>,
-        applied: BTreeMap<HostId, Applied>,
+        slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
     ) -> Self {
+        let applied = slots.clone();
+        let applied = applied.filter_map(|entry| Some((entry.host.clone(), entry.applied?)));
+        let intact = slots.clone().filter(|entry| entry.agent && !entry.lost);
         Self {
-            applied,
+            applied: applied.collect(),
+            intact: intact.map(|entry| entry.host.clone()).collect(),
+            stopping: slots.flat_map(SlotsEntry::stopping_processes).collect(),
             is_blind: absent.is_empty(),
             absent,
             until,
@@ -81,6 +90,11 @@ impl TakeOver {
 }
 
 impl TakeOver {
+    /// Whether the end of a process is no failure, or one that former drivers have counted.
+    pub(super) fn was_stopping(&self, host: &HostId, process: Process) -> bool {
+        self.stopping.contains(&(host.clone(), process))
+    }
+
     /// Hosts whose agents served the former driver and are not back.
     pub(super) fn absent(&self) -> impl Iterator<Item = &HostId> {
         self.absent.iter()
@@ -167,6 +181,10 @@ impl Job {
             self.fleet.set_memory(host);
             self.memory_lost.remove(host);
         }
+        if self.kept_its_memory(agent) {
+            // Nothing was committed there, or its commits are void.
+            self.memory_lost.remove(host);
+        }
         let applied = self.applied_before(agent).max(adoption.acknowledged);
         let reports = adoption.reports.iter();
         let reports: Vec<_> = reports
@@ -181,6 +199,16 @@ impl Job {
         if !self.is_taking_over() {
             self.end_former(host, out);
         }
+    }
+
+    /// Whether this is the agent of the records, and no other one was lost on its host before.
+    fn kept_its_memory(&self, agent: &AgentConnected) -> bool {
+        let same = |takeover: &TakeOver| {
+            let recorded = takeover.applied.get(&agent.host);
+            recorded.is_some_and(|recorded| agent.agent == Some(recorded.agent))
+                && takeover.intact.contains(&agent.host)
+        };
+        self.takeover.as_ref().is_some_and(same)
     }
 
     /// The number of the newest report of an agent that a former driver has applied. The records have its effects.
@@ -227,6 +255,7 @@ impl Job {
             self.budgets.round_started();
             self.blacklist.round_started();
         }
+        self.registry.expect(size);
         self.going_back = GoingBack::started(round, self.registry.processes());
     }
 
@@ -350,13 +379,16 @@ impl Job {
         }
         out.push(Command::OpenRound { round });
         self.decided(Some(round), out);
+        let waiting = self.waitlist.iter().map(|(host, _)| host);
+        self.probing.round_started(waiting);
         // Workers that left an older round, and those that trained in another one.
         self.abort_former(None, out);
     }
 
-    /// The round does not go on: its members that are back leave it, and the next round forms.
-    fn abandon_round(&mut self, now: Time, out: &mut Out) {
-        let mut lost = false;
+    /// Records the ends of members that no agent has brought back. Returns whether some of them may train unseen.
+    fn lose_absent_members(&mut self) -> bool {
+        // Members that neither records nor agents name are out of reach as well.
+        let mut lost = self.registry.unknown() > 0;
         for (host, members) in self.registry.processes() {
             let up = self.is_up(&host);
             for process in members {
@@ -372,6 +404,12 @@ impl Job {
                 lost |= self.registry.record(&host, process, state) && !up;
             }
         }
+        lost
+    }
+
+    /// The round does not go on: its members that are back leave it, and the next round forms.
+    fn abandon_round(&mut self, now: Time, out: &mut Out) {
+        let lost = self.lose_absent_members();
         if lost {
             // The time of this driver begins after the last heartbeat that the former one has answered (T3).
             self.fenced_until = Some(Time::ZERO + self.settings.fence);
@@ -468,6 +506,10 @@ impl Job {
                 self.groups.adopt(now, self.registry.alive());
             }
             None => {
+                self.lose_absent_members();
+                if self.is_ending() {
+                    self.exits_since = Some(now);
+                }
                 for (host, processes) in living {
                     for process in processes {
                         self.stop(&host, process, StopReason::Removed, out);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, control::StoredCommit,
+    CommitId, DriverEpoch, Generation, HostId, LocalRank, Process, Rank, Round,
+    control::StoredCommit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -146,15 +147,34 @@ pub struct SlotsEntry {
     /// Slots whose process ended with code 0 without joining.
     #[serde(default)]
     pub done: Vec<LocalRank>,
+    /// Slots whose process was asked to stop, or has failed, and has not ended yet as far as the driver knows.
+    #[serde(default)]
+    pub stopping: Vec<LocalRank>,
     /// The host's memory may hold commits, or held some when its agent was lost.
     #[serde(default)]
     pub memory: bool,
+    /// An agent was lost with such commits.
+    #[serde(default)]
+    pub lost: bool,
     /// It has an agent, or one is being launched.
     #[serde(default)]
     pub agent: bool,
     /// The reports of its agent that are applied. All records have their effects.
     #[serde(default)]
     pub applied: Option<Applied>,
+}
+
+impl SlotsEntry {
+    /// Processes that were asked to stop, or have failed, and have not ended yet as far as the driver knows.
+    pub(crate) fn stopping_processes(&self) -> impl Iterator<Item = (HostId, Process)> + '_ {
+        self.stopping.iter().filter_map(|slot| {
+            let process = Process {
+                local_rank: *slot,
+                generation: Generation(*self.starts.get(slot.0 as usize)?),
+            };
+            Some((self.host.clone(), process))
+        })
+    }
 }
 
 /// How far the reports of an agent are applied.
@@ -173,6 +193,9 @@ pub struct MembersEntry {
     pub host: HostId,
     /// The round.
     pub round: Round,
+    /// The number of its members on all hosts; 0 if that is not known.
+    #[serde(default)]
+    pub size: u32,
     /// Its members on the host.
     pub members: Vec<MemberEntry>,
 }

@@ -27,6 +27,7 @@ impl Registry {
         Some(MembersEntry {
             host: host.clone(),
             round: self.round?,
+            size: self.size,
             members: members.iter().map(member).collect(),
         })
     }
@@ -36,6 +37,7 @@ impl Registry {
         self.round = Some(round);
         self.ending = ending;
         for entry in entries.into_iter().filter(|entry| entry.round == round) {
+            self.expect(entry.size);
             let members = self.members.entry(entry.host).or_default();
             for MemberEntry {
                 process,

@@ -28,7 +28,7 @@ pub struct Adoption {
     pub seen: Round,
     /// Holds of rounds up to this one were withdrawn. A hold of such a round changes nothing.
     pub released: Round,
-    /// The round that was started last and still has members here.
+    /// The round that was started last. `None` if no member here trains, has finished, or has an end that is not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<AdoptedRound>,
     /// The commits of dead processes, and those of living ones.
