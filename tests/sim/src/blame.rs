@@ -10,6 +10,7 @@ use elasticrun_core::{
     Command, Cooldown, Decision, FailureDomain, Settings, Time,
     blacklist::{Domain, Out},
     fleet::{Fleet, Life},
+    journal::{DomainEntry, Saved},
 };
 use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Process};
 
@@ -61,6 +62,27 @@ impl Blame {
             probed: BTreeMap::new(),
             expected: None,
         }
+    }
+
+    /// A later driver begins with these records. Its clock begins anew, and so does the health of the domains.
+    pub(crate) fn resumed(&mut self, saved: &Saved) {
+        let count = |entry: &DomainEntry| Count {
+            failures: entry.failures,
+            this_episode: entry.recent,
+            ..Count::default()
+        };
+        let domains = saved.domains.values();
+        *self = Self {
+            counts: domains
+                .map(|entry| (entry.domain.clone(), count(entry)))
+                .collect(),
+            ..Self::new(&self.settings)
+        };
+    }
+
+    /// An agent of the former driver has come back with a process.
+    pub(crate) fn process_came(&mut self, now: Time, host: &HostId, process: Process) {
+        self.started.insert((host.clone(), process), now);
     }
 
     /// An agent has connected.

@@ -72,6 +72,8 @@ pub(crate) enum Fault {
     StallAgent(Duration),
     /// The driver is suspended for a while.
     StallDriver(Duration),
+    /// The driver is killed and loses its last writes to the journal. A later driver begins after a while.
+    KillDriver { lost_writes: usize, down: Duration },
     /// The connection of an agent breaks, and both ends notice it.
     Break,
     /// No message passes between the driver and one or all agents, in one or both directions. With `closes`, connections

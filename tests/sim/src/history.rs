@@ -55,9 +55,10 @@ impl History {
         !self.contents.is_empty()
     }
 
-    /// Whether any commit beyond the first state was ever sealed.
+    /// Whether any commit beyond the first state was ever sealed and is not void.
     pub(crate) fn has_training(&self) -> bool {
-        self.contents.values().any(|state| state.step > 0)
+        let trained = |(id, state): (&CommitId, &State)| state.step > 0 && self.is_valid(*id);
+        self.contents.iter().any(trained)
     }
 
     /// Whether no later round started from before this commit, as the design defines it.

@@ -45,6 +45,24 @@ impl Listed {
         }
     }
 
+    /// A later driver begins with these hosts.
+    pub(crate) fn resumed(&mut self, hosts: &[(HostId, u32)]) {
+        let count = self.reported.len();
+        *self = Self::of(count, self.slots_per_host);
+        if hosts.is_empty() {
+            return;
+        }
+        let reported = |(id, slots): &(HostId, u32)| Reported {
+            host: Host {
+                slots: Some(*slots),
+                ..Host::new(id.as_str())
+            },
+            without: 0,
+        };
+        self.reported = vec![hosts.iter().map(reported).collect(); count];
+        (self.heard, self.any) = (vec![true; count], true);
+    }
+
     /// Gives whether that was the first report of the source.
     pub(crate) fn failed(&mut self, source: usize) -> bool {
         !std::mem::replace(&mut self.heard[source], true)
@@ -103,6 +121,8 @@ impl Listed {
             Some(SlotsFrom::Explicit),
             Some(SlotsFrom::Label),
             Some(SlotsFrom::Accelerators),
+            // As the records of an earlier driver have it.
+            None,
         ];
         let told = (origins.iter()).find_map(|from| {
             all.iter()

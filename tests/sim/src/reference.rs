@@ -11,8 +11,9 @@ use std::{
 };
 
 use elasticrun_core::{
-    Decision, Event, Request, Settings, Time,
+    AgentConnected, Decision, Event, Request, Settings, Time,
     blacklist::{Domain, Out},
+    journal::{HostEntry, OutEntry, Saved},
 };
 use elasticrun_hosts::HostState;
 use elasticrun_protocol::{HostId, LocalRank, Notice, NoticeKind};
@@ -82,7 +83,87 @@ impl Reference {
         }
     }
 
-    pub(crate) fn event(&mut self, now: Time, event: &Event) {
+    /// A later driver begins with these records. Its clock begins anew.
+    pub(crate) fn resumed(&mut self, saved: &Saved) {
+        let known = |entry: &HostEntry| Known {
+            slots: entry.slots,
+            draining: entry.drain.is_some(),
+            noticed: entry.drain.is_some_and(|drain| drain.noticed),
+            due: entry.drain.map(|drain| Time::ZERO + drain.left),
+        };
+        let end = |out: &OutEntry| match out {
+            OutEntry::For(left) => Out::Until(Time::ZERO + *left),
+            OutEntry::ForGood => Out::ForGood,
+        };
+        let (hosts, domains) = (saved.hosts.values(), saved.domains.values());
+        let listed = hosts.clone().filter(|entry| entry.listed);
+        let listed: Vec<_> = listed
+            .map(|entry| (entry.host.clone(), entry.slots))
+            .collect();
+        self.sources.resumed(&listed);
+        *self = Self {
+            discovered: !listed.is_empty(),
+            known: hosts
+                .clone()
+                .map(|entry| (entry.host.clone(), known(entry)))
+                .collect(),
+            arrivals: hosts
+                .map(|entry| (entry.host.clone(), entry.arrival))
+                .collect(),
+            out: (domains.clone())
+                .filter_map(|entry| Some((entry.domain.clone(), end(entry.out.as_ref()?))))
+                .collect(),
+            recent: (domains.filter(|entry| entry.recent))
+                .map(|entry| entry.domain.clone())
+                .collect(),
+            sources: std::mem::take(&mut self.sources),
+            moves: std::mem::take(&mut self.moves),
+            shrinks: std::mem::take(&mut self.shrinks),
+            elastic: self.elastic,
+            itself: self.itself,
+            ..Self::default()
+        };
+    }
+
+    /// Checks that these records have all hosts, drains and exclusions for good.
+    pub(crate) fn is_recorded(&self, saved: &Saved) -> Result<(), String> {
+        // A host that drains gives no slots.
+        let seen = |slots: u32, drains: bool| (!drains).then_some(slots);
+        let known = |entry: &HostEntry| {
+            let seen = seen(entry.slots, entry.drain.is_some());
+            (entry.host.clone(), seen)
+        };
+        let recorded: BTreeMap<_, _> = saved.hosts.values().map(known).collect();
+        let known =
+            |(host, known): (&HostId, &Known)| (host.clone(), seen(known.slots, known.draining));
+        let expected: BTreeMap<_, _> = self.known.iter().map(known).collect();
+        if recorded != expected {
+            return Err(format!("{expected:?} are known, and {recorded:?} recorded"));
+        }
+        let is_out = |domain: &Domain| {
+            let entry = saved.domains.get(domain);
+            entry.is_some_and(|entry| entry.out == Some(OutEntry::ForGood))
+        };
+        let mut out = self.out.iter().filter(|(_, out)| **out == Out::ForGood);
+        match out.find(|(domain, _)| !is_out(domain)) {
+            Some((domain, _)) => Err(format!("{domain} is out for good, and not by the records")),
+            None => Ok(()),
+        }
+    }
+
+    /// The agent of a host comes back to a later driver.
+    fn came_back(&mut self, now: Time, agent: &AgentConnected, starts: u32) {
+        self.sources
+            .found(&agent.host, agent.slots, agent.detected_slots);
+        self.listed(now);
+        if !self.known.contains_key(&agent.host) {
+            // Its record is lost. The next list decides whether it stays.
+            self.see(&agent.host, starts);
+        }
+    }
+
+    /// An event reaches the driver. `takes_over`: it is an agent of a former driver that comes back.
+    pub(crate) fn event(&mut self, now: Time, event: &Event, takes_over: bool) {
         match event {
             Event::SourceAnswered { source, snapshot } => {
                 self.sources.answered(*source, snapshot);
@@ -99,6 +180,13 @@ impl Reference {
             } => {
                 let (kind, within) = (NoticeKind::Operator, *within);
                 self.noticed(now, host, Notice { kind, within });
+            }
+            Event::AgentConnected(agent) if takes_over && let Some(adoption) = &agent.adoption => {
+                let starts = adoption
+                    .starts
+                    .iter()
+                    .map(|process| process.local_rank.0 + 1);
+                self.came_back(now, agent, starts.max().unwrap_or(0));
             }
             // An agent that returns brings the same host back.
             Event::AgentConnected(agent) if agent.adoption.is_some() => {}

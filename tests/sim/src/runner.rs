@@ -27,6 +27,8 @@ pub struct Report {
     pub took: Duration,
     /// Rounds that were started.
     pub rounds: usize,
+    /// Drivers that the job had, one after the other.
+    pub drivers: u64,
     /// Epochs of the data that commits have completed.
     pub epochs: u64,
     /// The outcome of the job, as text; none if it did not end.
@@ -46,6 +48,7 @@ pub fn run_seed(seed: u64, detail: Detail) -> Report {
             events: world.trace.events(),
             took: world.now.since_start(),
             rounds: world.history.rounds(),
+            drivers: world.driver.epoch.0,
             epochs: world.invariants.r7.epochs,
             outcome: world
                 .driver
@@ -65,6 +68,7 @@ pub fn run_seed(seed: u64, detail: Detail) -> Report {
             events: 0,
             took: Duration::ZERO,
             rounds: 0,
+            drivers: 0,
             epochs: 0,
             outcome: None,
             violation: Some(Violation {

@@ -1,6 +1,7 @@
 //! The scenario of a seed: the settings of a job, its hosts, and its faults.
 
 mod breaks;
+mod deaths;
 mod hardships;
 
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub(crate) struct Scenario {
     pub(crate) faults: Vec<(Time, Fault)>,
     /// Number of faults that follow right after a round was planned, started or interrupted.
     pub(crate) ambushes: u64,
+    /// Deaths of the driver that follow right after a decision.
+    pub(crate) ambushing_deaths: Vec<Fault>,
     /// The time when all faults stop.
     pub(crate) heal: Time,
     /// Nothing fails at all, so the job may not refuse an event either.
@@ -96,6 +99,9 @@ pub(crate) struct Scenario {
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
+
+/// Derives the generator of deaths of the driver.
+const DEATHS: u64 = 0x6465_6174_68;
 
 /// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
@@ -173,6 +179,7 @@ impl Scenario {
             } else {
                 rng.pick(&[0, 1, 2, 4]).unwrap_or(0)
             },
+            ambushing_deaths: Vec::new(),
             heal,
             calm,
             gentle,
@@ -255,10 +262,15 @@ impl Scenario {
             scenario.keep_orphans_long(&mut own);
         }
         let breaks = Rng::new(own.clone().seed());
+        let deaths = Rng::new(breaks.clone().seed() ^ DEATHS);
         scenario.draw_breaks(breaks);
         if !quiet && scenario.settings.elastic && own.percent(20) {
             scenario.durable = Some(own.millis(20, 2_000));
             scenario.settings.durable = true;
+        }
+        // The durable store of the world does not know of later drivers.
+        if scenario.durable.is_none() {
+            scenario.draw_deaths(deaths);
         }
         scenario
     }

@@ -33,6 +33,27 @@ fn mistakes_in_the_data_are_seen_where_they_are() {
     }
 }
 
+/// The driver dies, and the next one makes the mistake.
+#[test]
+fn mistakes_of_a_later_driver_are_seen() {
+    let mutants = [
+        Mutant::RoundReused,
+        Mutant::PartialRoundAdopted,
+        Mutant::BlacklistForgotten,
+        Mutant::StartsBeforeAdoption,
+        Mutant::OldEpochAdopted,
+        Mutant::ReportsRepeated,
+    ];
+    for sighting in sightings(&mutants, SEEDS, 2, |_| {}) {
+        let violation = sighting.seen.and_then(|report| report.violation);
+        assert!(
+            violation.is_some_and(|violation| violation.invariant != "panic"),
+            "{:?}",
+            sighting.mutant
+        );
+    }
+}
+
 #[test]
 fn each_rule_has_three_mistakes() {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 37] = [
+const ONCE_FAILED: [(u64, &str); 43] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -123,6 +123,30 @@ const ONCE_FAILED: [(u64, &str); 37] = [
         58484,
         "a deadline that passed while events gathered did not take effect",
     ),
+    (
+        2982,
+        "the successes of a round were lost that a later driver had no record of",
+    ),
+    (
+        3077,
+        "the failure of a worker in no round counted for two drivers",
+    ),
+    (
+        756,
+        "a job succeeded with the members whose agents came back to a later driver",
+    ),
+    (
+        462,
+        "a job restarted though members lived whose round a later driver did not know",
+    ),
+    (
+        668,
+        "an agent took the first probe of a later driver for one of the former driver",
+    ),
+    (
+        1317,
+        "a later driver took the empty memory of an agent that came back for a lost one",
+    ),
 ];
 
 #[test]
@@ -163,4 +187,18 @@ fn seeds_that_once_failed() {
         let report = run_seed(seed, Detail::Brief);
         assert_eq!(report.violation, None, "seed {seed}: {name}");
     }
+}
+
+#[test]
+fn drivers_die_and_later_ones_end_the_job() {
+    let reports: Vec<_> = (0..200).map(|seed| run_seed(seed, Detail::Brief)).collect();
+    let ended = |report: &&elasticrun_sim::Report| report.outcome.is_some();
+    let most = reports
+        .iter()
+        .filter(ended)
+        .map(|report| report.drivers)
+        .max();
+    assert!(most >= Some(3), "{most:?}");
+    let lives = reports.iter().filter(|report| report.drivers == 1).count();
+    assert!(lives > 100, "most drivers live: {lives}");
 }

@@ -4,13 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::{Decision, Event, FailureDomain, Time, rounds::Phase};
+use elasticrun_core::{
+    Decision, Event, FailureDomain, Time, journal::Saved, registry::State, rounds::Phase,
+};
 use elasticrun_protocol::{
     AgentReport, HostId, Process, Round,
     control::{Exit, StopReason},
 };
 
-use super::r10;
+use super::{later_driver, r10};
 use crate::world::{RoundSim, Seat, World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -26,9 +28,37 @@ pub(crate) struct Memory {
     /// When the last round lost its first member.
     broken: Option<Time>,
     /// Processes that were ordered to stop, whose ends are no failures.
-    told: BTreeSet<(HostId, Process)>,
+    pub(super) told: Vec<(HostId, Process)>,
     /// The round that was planned last, and its members.
     planned: (Round, Vec<(usize, Process)>),
+}
+
+/// A later driver begins with these records. Its clock begins anew.
+pub(super) fn resumed(world: &mut World, saved: &Saved) {
+    let memory = &mut world.invariants.ends;
+    let first = saved.failures.first.as_ref();
+    memory.first = first.map(|first| (first.host.clone(), first.process));
+    memory.exit = first.and_then(|first| first.exit.clone());
+    (memory.succeeded, memory.broken) = (None, None);
+    let of_groups = world.invariants.groups.restarts;
+    memory.restarts = saved.progress.restarts.saturating_sub(of_groups);
+    let failed = (saved.members.values()).flat_map(|entry| {
+        let failed = entry.members.iter().filter(|m| m.state == State::Failed);
+        failed.map(|member| (entry.host.clone(), member.process))
+    });
+    memory.failed = failed.collect();
+}
+
+/// Checks the first failure that the records name.
+pub(super) fn is_first(
+    world: &World,
+    named: Option<(HostId, Option<Process>)>,
+) -> Result<(), String> {
+    let first = &world.invariants.ends.first;
+    match *first == named {
+        true => Ok(()),
+        false => Err(format!("{first:?} failed first, and {named:?} is recorded")),
+    }
 }
 
 /// The job plans a round.
@@ -132,7 +162,7 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             memory.broken.get_or_insert(now);
         }
         Decision::Stopped { host, process, why } if *why != StopReason::TimedOut => {
-            memory.told.insert((host.clone(), *process));
+            memory.told.push((host.clone(), *process));
         }
         Decision::Attached | Decision::GroupStarted { .. } => {
             memory.failed.clear();
@@ -142,7 +172,8 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             memory.failed.clear();
             (memory.succeeded, memory.broken) = (None, None);
             let most = world.plan.settings.reset_limit.map(|limit| limit + 1);
-            let rounds = world.history.rounds() as u32;
+            let uncounted = world.invariants.later_driver.uncounted;
+            let rounds = (world.history.rounds() as u32).saturating_sub(uncounted);
             if most.is_some_and(|most| rounds > most) {
                 world.violate("rule 9", format!("{rounds} rounds have started"));
             }
@@ -185,6 +216,7 @@ pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
     }
     let memory = &world.invariants.ends;
     let last = world.rounds.last_key_value().map(|(_, round)| &round.seats);
+    let last = last.filter(|_| later_driver::knows_last(world));
     let failed = |seat: &crate::world::Seat| {
         let host = world.hosts[seat.host].id.clone();
         memory.failed.contains(&(host, seat.process))

@@ -63,7 +63,14 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     let launches = !settings.self_registration;
     let full = launches && super::launches::are_full(world);
     // Slots of agents that are being launched, or wait for that, are filled soon.
+    // The agent of such a host may come back with workers.
+    let absent = |host: &HostId| {
+        (world.driver.takeover.as_ref()).is_some_and(|takeover| {
+            takeover.absent.contains(host) && world.driver_now() < takeover.until
+        })
+    };
     let launching = |host: &HostId| match fleet.host(host).map(|state| &state.agent) {
+        Some(Agent::Absent) | None if absent(host) => true,
         Some(Agent::Launching { .. }) => true,
         Some(Agent::Absent) | None => full,
         Some(Agent::Up(_) | Agent::Away(_)) => false,
@@ -83,9 +90,9 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
         return None;
     }
     let is_free = |(host, slot): &(HostId, LocalRank)| match fleet.host(host) {
-        None => launches && !full,
+        None => launches && !full && !absent(host),
         Some(state) => match state.agent {
-            Agent::Absent => launches && !full,
+            Agent::Absent => launches && !full && !absent(host),
             Agent::Launching { .. } | Agent::Away(_) => false,
             // Processes of a group start together.
             Agent::Up(_) if groups => false,

@@ -1,13 +1,14 @@
 //! The invariants, one file each; numbers are those of the design.
 //!
 //! Every file states its invariant and checks it against the state of the world, not against the view of the core.
-//! Not checked: R4 across the death of a driver.
+//! [`later_driver`] says what they check of a driver that continues the run of another one.
 
 mod change;
 pub(crate) mod ends;
 pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
+pub(crate) mod later_driver;
 mod launches;
 pub(crate) mod newcomers;
 mod paths;
@@ -53,6 +54,7 @@ pub(crate) struct Invariants {
     filling: filling::Memory,
     newcomers: newcomers::Memory,
     groups: groups::Memory,
+    pub(crate) later_driver: later_driver::Memory,
     paths: paths::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
@@ -193,6 +195,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         }
         r3::on_command(world, command);
         r10::on_command(world, command);
+        later_driver::on_command(world, command);
     }
     if world.plan.groups.is_some() {
         groups::on_commands(world, commands);
@@ -211,6 +214,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         return;
     }
     world.reference.step_over();
+    if world.driver.is_taking_over() {
+        // Until it is known which round goes on, the job decides nothing.
+        return;
+    }
     r6::on_step(world);
     r9::on_step(world);
     r10::on_step(world);
@@ -285,7 +292,7 @@ pub(crate) fn watch(world: &mut World) {
         }
         return;
     }
-    if !world.driver.job.is_settled() {
+    if !world.driver.job.is_settled() || world.driver.is_taking_over() {
         return;
     }
     r6::watch(world);

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use elasticrun_core::{
     Command, Decision,
+    journal::Saved,
     results::{Outcome, Reason},
     rounds::Phase,
 };
-use elasticrun_protocol::{AgentCommand, control::Exit};
+use elasticrun_protocol::{AgentCommand, HostId, control::Exit};
 
-use super::{ends, groups, r9, r12, reasons, success};
+use super::{ends, groups, later_driver, r9, r12, reasons, success};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -20,6 +21,14 @@ pub(super) struct Memory {
     failures: u32,
     /// Hosts whose agents the job has lost at some time.
     lost: BTreeSet<usize>,
+}
+
+impl Memory {
+    /// A later driver begins with these records.
+    pub(super) fn resumed(&mut self, saved: &Saved) {
+        (self.ended, self.finishing) = (false, saved.progress.ending);
+        self.failures = saved.failures.count;
+    }
 }
 
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
@@ -40,6 +49,16 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
         }
         _ => {}
     }
+}
+
+/// A member of the last round has finished while no driver lived.
+pub(super) fn finishes(world: &mut World) {
+    world.invariants.r10.finishing = true;
+}
+
+/// A host does not come back with what it had.
+pub(super) fn host_lost(world: &mut World, host: &HostId) {
+    world.invariants.r10.lost.extend(index_of(host));
 }
 
 /// After every step of the job.
@@ -165,7 +184,8 @@ fn succeeded(world: &World) -> Result<(), String> {
 
 /// Every member of the last round ended by itself, or hung.
 pub(super) fn all_failed(world: &World) -> Result<(), String> {
-    let Some((_, round)) = world.rounds.last_key_value() else {
+    let last = world.rounds.last_key_value();
+    let Some((_, round)) = last.filter(|_| later_driver::knows_last(world)) else {
         return Ok(());
     };
     let failed = |end: &Exit| !end.is_success();

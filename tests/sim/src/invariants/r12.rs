@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use elasticrun_core::{Decision, Time, rounds::Phase};
 use elasticrun_protocol::{CommitId, HostId, Process, Round};
 
-use super::{SLACK, Started};
+use super::{SLACK, Started, later_driver};
 use crate::world::{Durable, World};
 
 #[derive(Debug, Default)]
@@ -21,6 +21,13 @@ pub(super) struct Memory {
     refused: bool,
     /// When a host was lost last, which begins a fence.
     lost: Time,
+}
+
+impl Memory {
+    /// A later driver begins.
+    pub(super) fn resumed(&mut self) {
+        (self.awaited, self.lost) = (None, Time::ZERO);
+    }
 }
 
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
@@ -63,6 +70,8 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
     let heard = (sim.seats.iter()).any(|seat| {
         members.contains(&(seat.host, seat.process)) || answered(seat.process, seat.host)
     });
+    // A later driver may know of an earlier round only.
+    let heard = heard || !later_driver::knows_last(world);
     if heard || started.base.is_some_and(|base| base.round >= *last) {
         return Ok(());
     }
@@ -188,7 +197,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         }
     } else if world.history.has_commits() {
         let real = world.history.has_training();
-        if real {
+        if real && later_driver::knows_any(world) {
             return Err("it begins anew and there was something to go on from".into());
         }
     }

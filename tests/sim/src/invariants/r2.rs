@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use elasticrun_protocol::Process;
 
-use super::Started;
+use super::{Started, later_driver};
 use crate::world::World;
 
 #[derive(Debug, Default)]
@@ -22,6 +22,10 @@ pub(super) struct Memory {
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let members = started.members();
+    if !later_driver::knows_last(world) {
+        // The round before is unknown to this driver.
+        world.invariants.r2 = Memory::default();
+    }
     let trained = |member: &(usize, Process)| {
         let (host, process) = *member;
         let newest = world.hosts[host].newest(process);

@@ -1,4 +1,4 @@
-//! R4: a slot has at most one live worker process. Not checked: across the death of a driver.
+//! R4: a slot has at most one live worker process, also across the death of a driver.
 
 use elasticrun_protocol::Process;
 

@@ -3,6 +3,7 @@
 //! slots.
 
 use elasticrun_core::{Decision, results::Outcome};
+use elasticrun_protocol::Round;
 
 use super::success;
 use crate::world::World;
@@ -11,6 +12,13 @@ use crate::world::World;
 pub(super) struct Memory {
     /// The round that started last is over, or is to be left.
     over: bool,
+}
+
+impl Memory {
+    /// A later driver has decided which round goes on.
+    pub(super) fn took_over(&mut self, round: Option<Round>) {
+        self.over = round.is_none();
+    }
 }
 
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
@@ -27,7 +35,9 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
 /// Checks that the next round would be one too many.
 pub(super) fn reset_limit(world: &World, limit: u32) -> Result<(), String> {
     let rounds = world.history.rounds() as u32;
-    if Some(limit) != world.plan.settings.reset_limit || rounds != limit + 1 {
+    let counted = rounds.saturating_sub(world.invariants.later_driver.uncounted);
+    let is_reached = (counted..=rounds).contains(&(limit + 1));
+    if Some(limit) != world.plan.settings.reset_limit || !is_reached {
         return Err(format!("{rounds} rounds have started"));
     }
     if !world.invariants.reasons.over {

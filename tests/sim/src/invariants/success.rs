@@ -4,12 +4,17 @@
 //! Only the reports to the driver about these members count, as recorded here. Earlier rounds, processes that were
 //! in no round, and the failures that the job names do not count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_core::{Command, Decision, Event, results::Outcome};
+use elasticrun_core::{
+    Command, Decision, Event,
+    journal::{MembersEntry, Saved},
+    registry::State,
+    results::Outcome,
+};
 use elasticrun_protocol::{AgentReport, HostId, Process};
 
-use super::groups;
+use super::{groups, later_driver, later_driver::has_ended};
 use crate::world::{World, host::index_of};
 
 /// The known ends of members of the round that started last.
@@ -26,9 +31,80 @@ fn members(world: &World) -> Option<Vec<(usize, Process)>> {
     if groups::lead(world) {
         return groups::members(world);
     }
-    let (_, round) = world.rounds.last_key_value()?;
+    // A later driver may not know of the round.
+    let last = world.rounds.last_key_value();
+    let (_, round) = last.filter(|_| later_driver::knows_last(world))?;
     let seats = round.seats.iter();
     Some(seats.map(|seat| (seat.host, seat.process)).collect())
+}
+
+/// Members of the round of these records that have ended well.
+fn successes(saved: &Saved) -> BTreeSet<(usize, Process)> {
+    let of_host = |entry: &MembersEntry| {
+        let host = index_of(&entry.host);
+        let well = (entry.members.clone().into_iter()).filter(|m| m.state == State::Successful);
+        well.filter_map(move |member| Some((host?, member.process)))
+            .collect::<Vec<_>>()
+    };
+    saved.members.values().flat_map(of_host).collect()
+}
+
+/// Members of the round of these records that have ended in another way.
+fn others(saved: &Saved) -> BTreeSet<(usize, Process)> {
+    let of_host = |entry: &MembersEntry| {
+        let host = index_of(&entry.host);
+        let ended = (entry.members.clone().into_iter())
+            .filter(|m| has_ended(m.state) && m.state != State::Successful);
+        ended
+            .filter_map(move |member| Some((host?, member.process)))
+            .collect::<Vec<_>>()
+    };
+    saved.members.values().flat_map(of_host).collect()
+}
+
+/// A later driver begins with these records. What they lack, agents report again.
+pub(super) fn resumed(world: &mut World, saved: &Saved) {
+    let (well, others) = (successes(saved), others(saved));
+    let memory = &mut world.invariants.success;
+    memory.ended = well.into_iter().map(|member| (member, true)).collect();
+    memory.out = (others.into_iter())
+        .map(|member| (member, "ended before"))
+        .collect();
+}
+
+/// A later driver has decided which round goes on. Members that nobody has brought back are neither successes nor
+/// failures from now on.
+pub(super) fn took_over(world: &mut World) {
+    let fleet = world.driver.job.fleet();
+    let is_there = |host: usize, process| {
+        let host = &world.hosts[host].id;
+        let away = fleet.host(host).is_some_and(|state| state.away().is_some());
+        away || fleet.current(host, process).is_some()
+    };
+    let members = members(world).into_iter().flatten();
+    let gone: Vec<_> = members
+        .filter(|(host, process)| !is_there(*host, *process))
+        .collect();
+    let memory = &mut world.invariants.success;
+    for member in gone {
+        if !memory.ended.contains_key(&member) {
+            memory.out.entry(member).or_insert("did not come back");
+        }
+    }
+}
+
+/// Checks that no success is missing in the records.
+pub(super) fn is_recorded(world: &World, saved: &Saved) -> Result<(), String> {
+    let well = successes(saved);
+    for member in members(world).into_iter().flatten() {
+        let memory = &world.invariants.success;
+        let succeeded =
+            memory.ended.get(&member) == Some(&true) && !memory.out.contains_key(&member);
+        if succeeded && !well.contains(&member) {
+            return Err(format!("the success of {member:?} is not recorded"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the end of a process is known.
@@ -166,7 +242,8 @@ pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
         Some(Standing::NoneWell) if finishing => Ok(()),
         Some(Standing::Divided) => Ok(()),
         Some(other) => Err(describe(world, other)),
-        None => Err("no round has started".into()),
+        None if later_driver::knows_last(world) => Err("no round has started".into()),
+        None => Ok(()),
     }
 }
 

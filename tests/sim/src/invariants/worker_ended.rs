@@ -18,7 +18,10 @@ pub(super) struct Memory {
 
 /// An event reaches the driver.
 pub(crate) fn event(world: &mut World, event: &Event) {
-    world.invariants.worker_ended.reported.clear();
+    // During a take-over, failures wait for the decision which round goes on.
+    if !world.driver.is_taking_over() {
+        world.invariants.worker_ended.reported.clear();
+    }
     heard(world, event);
 }
 

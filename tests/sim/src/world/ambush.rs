@@ -42,6 +42,9 @@ impl World {
                 | Decision::GroupStarted { .. }
                 | Decision::GroupEnded { .. }
         );
+        if busy && !self.healed && !self.plan.ambushing_deaths.is_empty() {
+            self.deadly_ambush();
+        }
         if !busy || self.healed || self.plan.ambushes == 0 || !self.rng.percent(40) {
             return;
         }
@@ -49,6 +52,18 @@ impl World {
         let fault = Fault::draw(&mut self.rng);
         let wait = self.rng.micros(0, 60_000);
         self.after(wait, Ev::Fault(fault));
+    }
+
+    /// The driver dies right after a decision, perhaps.
+    fn deadly_ambush(&mut self) {
+        if !self.lateness_rng.percent(25) {
+            return;
+        }
+        let most = self.lateness_rng.pick(&[0, 5_000, 500_000]).unwrap_or(0);
+        let wait = self.lateness_rng.micros(0, most);
+        if let Some(death) = self.plan.ambushing_deaths.pop() {
+            self.after(wait, Ev::Fault(death));
+        }
     }
 
     /// A member of the round that has just started dies before all of its members know that it has.

@@ -17,6 +17,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// A clock at zero.
+    pub(super) fn begins(now: Time) -> Self {
+        Self {
+            lost: now.since_start(),
+            ..Self::default()
+        }
+    }
+
     /// The driver's time at this time of the world.
     pub(super) fn time(&self, now: Time) -> Time {
         Time::from_start(now.max(self.settled).since_start() - self.lost)

@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use elasticrun_core::{Command, Event as JobEvent, Job, RunningTime, Time, results::Outcome};
+use elasticrun_core::{
+    AgentConnected, Command, Event as JobEvent, Job, RunningTime, Time, journal::Saved,
+    results::Outcome,
+};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, DriverEpoch, HostId, Round, ToAgent, control::Setup,
 };
 
-use super::{Ev, World, clock::Clock, link::Down};
+use super::{Ev, World, clock::Clock, dying::TakeOver, link::Down};
 use crate::{invariants, scenario::Scenario};
 
 /// A job as text, without the times of its last step.
@@ -48,6 +51,12 @@ pub(crate) struct Driver {
     ticks: u32,
     pub(crate) ended: Option<(Time, Outcome)>,
     pub(super) exited: bool,
+    /// The driver was killed, and no later one has begun.
+    pub(super) dead: bool,
+    /// When the driver began, if it continues the run of another one, and what it waits for.
+    pub(crate) takeover: Option<TakeOver>,
+    /// When the driver began.
+    pub(super) began: Time,
     /// The current event reports that a peer was lost.
     pub(crate) broken: bool,
     /// The last round that a worker reported as broken.
@@ -77,6 +86,9 @@ impl Driver {
             ticks: 0,
             ended: None,
             exited: false,
+            dead: false,
+            takeover: None,
+            began: Time::ZERO,
             broken: false,
             last_broken: None,
             connects: BTreeSet::new(),
@@ -85,11 +97,41 @@ impl Driver {
             inert: None,
         }
     }
+
+    /// A later driver of the run, with the records of the former ones. Its time begins now.
+    pub(super) fn resume(
+        former: &Self,
+        plan: &Scenario,
+        seed: u64,
+        now: Time,
+        saved: Saved,
+    ) -> Self {
+        let epoch = DriverEpoch(former.epoch.0 + 1);
+        let takeover = TakeOver::begins(&saved, plan.settings.take_over());
+        Self {
+            epoch,
+            job: Job::resume(plan.settings.clone(), "run", epoch, seed, saved),
+            clock: Clock::begins(now),
+            takeover: Some(takeover),
+            began: now,
+            ..Self::new(plan, seed, former.gathers)
+        }
+    }
+
+    /// Whether a driver lives.
+    pub(super) fn lives(&self) -> bool {
+        !self.exited && !self.dead
+    }
+
+    /// Whether it is undecided whether the round of the former driver goes on.
+    pub(crate) fn is_taking_over(&self) -> bool {
+        (self.takeover.as_ref()).is_some_and(|takeover| !takeover.decided)
+    }
 }
 
 impl World {
     pub(super) fn job_event(&mut self, event: JobEvent) {
-        if self.driver.exited {
+        if !self.driver.lives() {
             return;
         }
         self.note(format_args!("driver < {event:?}"));
@@ -101,7 +143,24 @@ impl World {
             .is_some_and(|due| due <= now);
         self.before_event = late.then(|| self.reference.clone());
         let away = self.reference.away();
-        self.reference.event(now, &event);
+        let takes_over = match &event {
+            JobEvent::AgentConnected(agent) => self.takes_over(agent),
+            _ => false,
+        };
+        self.reference.event(now, &event, takes_over);
+        if let JobEvent::AgentConnected(agent) = &event
+            && let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_over)
+        {
+            invariants::later_driver::comes_back(self, adoption);
+            for worker in &adoption.workers {
+                self.blame.process_came(now, &agent.host, worker.process);
+            }
+            for report in &adoption.reports {
+                if let AgentReport::Exited { process, .. } = report.report {
+                    self.blame.process_came(now, &agent.host, process);
+                }
+            }
+        }
         invariants::ends::event(self, &event);
         invariants::exit::event(self, &event);
         invariants::worker_ended::event(self, &event);
@@ -114,7 +173,7 @@ impl World {
         }
         if let JobEvent::AgentConnected(agent) = &event
             && !away.contains(&agent.host)
-            && agent.adoption.is_none()
+            && (agent.adoption.is_none() || self.takes_over(agent))
         {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }
@@ -144,7 +203,7 @@ impl World {
             JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
             _ => None,
         };
-        let returns = matches!(&event, JobEvent::AgentConnected(agent) if agent.adoption.is_some());
+        let returns = matches!(&event, JobEvent::AgentConnected(agent) if agent.adoption.is_some() && !self.takes_over(agent));
         self.driver.connects.extend(came.clone());
         self.driver.job.receive(self.driver_now(), event, &mut out);
         let gathers = self.driver.inert.is_none() && self.driver.gathers > Duration::ZERO;
@@ -179,7 +238,15 @@ impl World {
         };
         let known = self.driver.job.fleet().host(&agent.host);
         let applied = known.and_then(|state| state.last_up()).map(|up| up.applied);
-        let (Some(adoption), Some(applied)) = (&agent.adoption, applied) else {
+        let Some(adoption) = &agent.adoption else {
+            return Vec::new();
+        };
+        let applied = match self.takes_over(agent) {
+            true => (self.driver.takeover.as_ref())
+                .map(|takeover| takeover.applied_before(agent).max(adoption.acknowledged)),
+            false => applied,
+        };
+        let Some(applied) = applied else {
             return Vec::new();
         };
         let new = adoption
@@ -194,6 +261,16 @@ impl World {
             report: report.report.clone(),
         });
         event.collect()
+    }
+
+    /// Whether an agent of the former driver comes back.
+    fn takes_over(&self, agent: &AgentConnected) -> bool {
+        let known = self.driver.job.fleet().host(&agent.host);
+        let is_up = known.is_some_and(|state| state.up().is_some());
+        let older =
+            (agent.adoption.as_ref()).is_some_and(|adoption| adoption.epoch < self.driver.epoch);
+        let in_time = |takeover: &TakeOver| self.driver_now() < takeover.until;
+        older && !is_up && self.driver.takeover.as_ref().is_some_and(in_time)
     }
 
     /// Ends the gathering of events.
@@ -222,7 +299,7 @@ impl World {
     }
 
     pub(super) fn job_tick(&mut self) {
-        if self.driver.exited || self.driver.tick_at != Some(self.now) {
+        if !self.driver.lives() || self.driver.tick_at != Some(self.now) {
             return;
         }
         (self.driver.tick_at, self.driver.due) = (None, None);
@@ -257,6 +334,9 @@ impl World {
 
     /// Suspends the driver for a while, but not beyond the time of faults.
     pub(super) fn stall_driver(&mut self, wait: Duration) {
+        if !self.driver.lives() {
+            return;
+        }
         let until = self.now + wait.min(self.plan.heal.since(self.now));
         let settles = RunningTime::threshold(self.plan.heartbeat_timeout);
         if self.driver.clock.stall(self.now, until, settles) {
@@ -322,6 +402,7 @@ impl World {
     /// Carries out the commands of the job.
     fn obey(&mut self, commands: Vec<Command>) {
         invariants::on_commands(self, &commands);
+        self.record();
         for command in commands {
             if !matches!(
                 &command,
@@ -361,7 +442,19 @@ impl World {
         self.schedule_job_tick();
     }
 
-    pub(super) fn send_command(&mut self, host: &HostId, command: AgentCommand) {
+    /// Writes the records that have changed. The shell does so when the job is settled.
+    fn record(&mut self) {
+        if self.journal.is_on() && self.driver.job.is_settled() {
+            let changes = self.driver.job.journal();
+            let known = invariants::later_driver::known(self);
+            self.journal.write(self.now, changes, known);
+        }
+    }
+
+    pub(super) fn send_command(&mut self, host: &HostId, mut command: AgentCommand) {
+        if let AgentCommand::Heartbeat { applied, .. } = &mut command {
+            *applied = self.journal.acknowledged(host, *applied);
+        }
         let link = self
             .host_index(host)
             .and_then(|index| self.driver.current[index]);
@@ -454,7 +547,7 @@ impl World {
     }
 
     pub(super) fn driver_exit(&mut self) {
-        if std::mem::replace(&mut self.driver.exited, true) {
+        if !self.driver.lives() || std::mem::replace(&mut self.driver.exited, true) {
             return;
         }
         self.note(format_args!("driver exits"));
@@ -467,7 +560,7 @@ impl World {
 
     /// Applies an event that must change nothing (R3).
     pub(super) fn inert_event(&mut self, event: JobEvent, why: &'static str) {
-        if self.driver.exited || self.driver.ended.is_some() {
+        if !self.driver.lives() || self.driver.ended.is_some() {
             return;
         }
         // Due deadlines change the job as well, so they run first.
@@ -501,6 +594,7 @@ impl World {
             return;
         };
         self.hosts[index].launch += 1;
+        self.hosts[index].launched_by = self.driver.epoch;
         let token = self.hosts[index].launch;
         let wait = self.rng.millis(5, 100);
         if self.pending.take_hang_launch() || self.hosts[index].no_way {

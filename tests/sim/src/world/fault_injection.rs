@@ -219,6 +219,7 @@ impl World {
                 }
             }
             Fault::StallDriver(wait) => self.stall_driver(wait),
+            Fault::KillDriver { lost_writes, down } => self.kill_driver(lost_writes, down),
             Fault::CutMember { heal } => {
                 let members = self.member_hosts();
                 if let Some(host) = self.lateness_rng.pick(&members) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use elasticrun_core::{Time, agent::Machine};
-use elasticrun_protocol::{CommitId, HostId, Process, Round};
+use elasticrun_protocol::{CommitId, DriverEpoch, HostId, Process, Round};
 
 use super::{memory::Memories, worker::Worker};
 
@@ -23,8 +23,9 @@ pub(crate) struct AgentSim {
     pub(super) redials: bool,
     /// The driver has answered the registration over the current connection.
     pub(super) answered: bool,
-    /// The number of its launch.
+    /// The number of its launch, and the driver that launched it.
     pub(super) launch: u64,
+    pub(super) launched_by: DriverEpoch,
     /// The agent was ordered to end.
     pub(super) told: bool,
 }
@@ -63,6 +64,8 @@ pub(crate) struct Host {
     pub(crate) workers: BTreeMap<Process, Worker>,
     /// Number of the last launch, so that an earlier one that was given up does nothing.
     pub(super) launch: u64,
+    /// The driver of that launch.
+    pub(super) launched_by: DriverEpoch,
     /// A launched agent waits for the host's lock.
     pub(super) launch_waits: bool,
     /// The commits in its memory when its agent answered this plan.
@@ -91,6 +94,7 @@ impl Host {
             memories: Memories::default(),
             workers: BTreeMap::new(),
             launch: 0,
+            launched_by: DriverEpoch(0),
             launch_waits: false,
             answered: None,
         }

@@ -15,6 +15,9 @@ impl World {
             return;
         }
         if !state.alive || state.cut_down > 0 || state.cut_up > 0 {
+            if state.launched_by != self.driver.epoch {
+                return;
+            }
             let (host, why) = (state.id.clone(), "no way there".to_owned());
             let wait = self.rng.millis(10, 3_000);
             let event = elasticrun_core::Event::LaunchFailed { host, why };
@@ -57,9 +60,10 @@ impl World {
             redials: false,
             answered: false,
             launch: self.hosts[host].launch,
+            launched_by: self.hosts[host].launched_by,
             told: false,
         });
-        if self.driver.exited {
+        if !self.driver.lives() {
             self.agent_ends(host);
         }
     }
@@ -67,7 +71,7 @@ impl World {
     /// The launcher notices that the process of an agent has ended, unless the launch was given up.
     pub(super) fn launch_ended(&mut self, host: usize, token: u64) {
         let state = &self.hosts[host];
-        if state.launch == token && !self.driver.exited {
+        if state.launch == token && self.driver.lives() {
             let (host, why) = (state.id.clone(), "its agent has ended".to_owned());
             self.job_event(elasticrun_core::Event::LaunchFailed { host, why });
         }
@@ -93,7 +97,7 @@ impl World {
         // An agent that a driver has started tries once.
         let reached = state.cut_up == 0 && state.cut_down == 0 && !state.memories.of.is_empty();
         let again = reached || self.plan.settings.self_registration;
-        if !again || self.driver.exited || self.driver.ended.is_some() {
+        if !again || !self.driver.lives() || self.driver.ended.is_some() {
             return self.agent_ends(host);
         }
         if std::mem::replace(&mut self.links[old].agent_open, false) {
@@ -109,7 +113,9 @@ impl World {
             return;
         };
         self.note(format_args!("h{host} agent {} ends", agent.number));
-        if self.plan.returns && self.hosts[host].alive && !self.plan.settings.self_registration {
+        let launched = !self.plan.settings.self_registration;
+        let launched = launched && agent.launched_by == self.driver.epoch && !self.driver.dead;
+        if self.plan.returns && self.hosts[host].alive && launched {
             let wait = self.lateness_rng.micros(100, 50_000);
             let token = agent.launch;
             self.after(wait, Ev::LaunchEnded { host, token });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use elasticrun_core::Time;
-use elasticrun_protocol::{FromAgent, ToAgent, control::Adoption};
+use elasticrun_protocol::{DriverEpoch, FromAgent, ToAgent, control::Adoption};
 
 /// A message of an agent.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ impl<T> InFlight<T> {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) host: usize,
+    /// The driver at its other end.
+    pub(crate) driver: DriverEpoch,
     /// Number of the agent process on the host.
     pub(crate) agent: u64,
     /// Number that the driver gave the connection; none before the registration.

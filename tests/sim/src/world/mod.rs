@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `queue` | the events, and their order |
 //! | `driver`, `clock` | the driver's shell: the job, its commands, its time |
+//! | `dying`, `journal` | the death of the driver, a later one, and the records that it begins with |
 //! | `probe` | probes between hosts |
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
 //! | `host` | a host and how the network reaches it |
@@ -34,10 +35,12 @@ mod death;
 mod discovery;
 mod driver;
 mod durable;
+mod dying;
 mod fault_injection;
 pub(crate) mod group;
 pub(crate) mod host;
 mod joining;
+mod journal;
 mod launch;
 mod link;
 pub(crate) mod memory;
@@ -74,6 +77,7 @@ use driver::Driver;
 pub(crate) use durable::Durable;
 use group::GroupSim;
 use host::Host;
+use journal::Journal;
 use link::Link;
 use queue::{Entry, Ev};
 
@@ -105,6 +109,7 @@ pub(crate) struct World {
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
+    journal: Journal,
     pub(crate) hosts: Vec<Host>,
     links: Vec<Link>,
     pub(crate) rounds: BTreeMap<Round, RoundSim>,
@@ -151,6 +156,7 @@ impl World {
         let mut world = Self {
             now: Time::ZERO,
             driver: Driver::new(&plan, rng.seed(), gathers),
+            journal: Journal::new(plan.lag()),
             hosts: (plan.hosts.iter().zip(0..))
                 .map(|(slots, index)| Host::new(index, *slots))
                 .collect(),
@@ -318,6 +324,7 @@ impl World {
             Ev::Heal => self.heal(),
             Ev::Patience => self.patience_over(),
             Ev::DriverExit => self.driver_exit(),
+            Ev::DriverResumes { whole } => self.driver_resumes(whole),
             Ev::Swept => self.check_swept(),
         }
     }
@@ -350,14 +357,18 @@ impl World {
     }
 
     fn watch(&mut self) {
-        crate::invariants::watch(self);
+        if !self.driver.dead {
+            crate::invariants::watch(self);
+        }
         if !self.driver.exited {
             self.after(Duration::from_millis(500), Ev::Watch);
         }
     }
 
     fn patience_over(&mut self) {
-        if self.driver.ended.is_none() {
+        // A later driver has as much time as the first one.
+        let time = self.now.since(self.driver.began.max(self.plan.heal));
+        if self.driver.ended.is_none() && !self.driver.dead && time >= self.plan.patience() {
             let what = crate::invariants::r9::describe(self);
             self.violate("R9", what);
         }

@@ -58,6 +58,7 @@ impl World {
         let link = self.links.len();
         self.links.push(Link {
             host,
+            driver: self.driver.epoch,
             agent,
             instance: None,
             up: InFlight::default(),
@@ -78,7 +79,7 @@ impl World {
         let Some(message) = self.links[link].up.pop(self.now) else {
             return;
         };
-        if self.driver.exited {
+        if !self.driver.lives() || self.links[link].driver != self.driver.epoch {
             return;
         }
         self.links[link].heard = self.driver_now();
@@ -179,7 +180,7 @@ impl World {
             probes: Self::knows_probes(index),
             durable: true,
             task: None,
-            agent: None,
+            agent: (self.plan.dies()).then_some(self.links[link].agent),
             returns: self.plan.returns,
             adoption,
         }));

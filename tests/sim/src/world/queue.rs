@@ -121,6 +121,10 @@ pub(super) enum Ev {
     Heal,
     Patience,
     DriverExit,
+    /// A later driver continues the run. Its records are `whole` if no write was lost.
+    DriverResumes {
+        whole: bool,
+    },
     Swept,
 }
 

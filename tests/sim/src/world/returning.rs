@@ -84,8 +84,8 @@ impl World {
         }
         let state = &self.hosts[host];
         let reached = state.alive && state.cut_up == 0 && state.cut_down == 0;
-        if self.driver.exited || !reached || self.driver_stalls().is_some() {
-            let refused = self.driver.exited && reached;
+        if !self.driver.lives() || !reached || self.driver_stalls().is_some() {
+            let refused = !self.driver.lives() && reached;
             if !open {
                 let event = AgentEvent::DialFailed { refused };
                 self.machine_event(host, number, event);

@@ -12,8 +12,8 @@ mod start;
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use elasticrun_core::{Command, Decision, Event, RestartMode, Time, fleet::Life};
-use elasticrun_protocol::{AgentReport, HostId, LocalRank, Process, Round};
+use elasticrun_core::{Command, Decision, Event, RestartMode, Time, fleet::Life, journal::Saved};
+use elasticrun_protocol::{AgentReport, HostId, LocalRank, Process, Round, control::Adoption};
 
 pub(super) use change::watch;
 
@@ -52,6 +52,48 @@ pub(crate) struct Memory {
     fenced: Option<Time>,
     /// When a worker attached.
     pub(super) attached: Option<Time>,
+}
+
+/// A later driver begins with these records. Its clock begins anew.
+pub(super) fn resumed(world: &mut World, saved: &Saved) {
+    let memory = &mut world.invariants.groups;
+    memory.gave_way = saved.progress.rounds_lead;
+    memory.restarts = memory.restarts.min(saved.progress.restarts);
+    (memory.ripe, memory.grows, memory.fenced) = (None, None, None);
+    memory.failure = None;
+    memory.attached = memory.gave_way.then_some(Time::ZERO);
+    if let Some(current) = &mut memory.current {
+        current.began = Time::ZERO;
+        if saved.progress.round != Some(current.round) {
+            // No agent knows which processes are a group, so its record is needed.
+            current.over = true;
+            current.done.clear();
+            current.failed.clear();
+        }
+    }
+}
+
+/// An agent comes back with workers that have attached, or with commits.
+pub(crate) fn comes_back(world: &mut World, adoption: &Adoption) {
+    let attached = adoption.workers.iter().any(|worker| worker.attached);
+    world.invariants.groups.gave_way |= attached || !adoption.kept.is_empty();
+}
+
+/// A later driver has decided which group goes on.
+pub(super) fn took_over(world: &mut World, round: Option<Round>) {
+    let now = world.driver_now();
+    let fence = world.plan.settings.fence;
+    let memory = &mut world.invariants.groups;
+    if let Some(current) = &mut memory.current {
+        let done = current
+            .members
+            .iter()
+            .all(|member| current.done.contains(member));
+        current.over |= round != Some(current.round) && !done;
+        current.began = now;
+    }
+    // Members of a group that does not go on may run where no agent is back.
+    memory.fenced = round.is_none().then_some(Time::ZERO + fence);
 }
 
 /// Whether processes still start in groups.
@@ -133,7 +175,10 @@ pub(crate) fn step_done(world: &mut World, round: Round) {
 
 /// An event reaches the driver, before the job receives it.
 pub(crate) fn event(world: &mut World, event: &Event) {
-    world.invariants.groups.failure = None;
+    // During a take-over, failures wait for the decision which group goes on.
+    if !world.driver.is_taking_over() {
+        world.invariants.groups.failure = None;
+    }
     if !lead(world) || world.driver.ended.is_some() {
         return;
     }
@@ -196,7 +241,9 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
         }
     }
     start::apart(world, commands);
-    change::failed(world, commands);
+    if !world.driver.is_taking_over() {
+        change::failed(world, commands);
+    }
     change::note_clocks(world);
 }
 

@@ -207,7 +207,8 @@ fn follows(world: &World, round: Round) -> Result<(), String> {
 }
 
 fn resets(world: &World) -> Result<(), String> {
-    let started = world.invariants.groups.started + 1;
+    let uncounted = world.invariants.later_driver.uncounted;
+    let started = world.invariants.groups.started.saturating_sub(uncounted) + 1;
     let most = world.plan.settings.reset_limit.map(|limit| limit + 1);
     match most {
         Some(most) if started > most => Err(format!("it is number {started}")),
