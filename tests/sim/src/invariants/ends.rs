@@ -49,6 +49,14 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.failed = failed.collect();
 }
 
+/// A later driver has decided which round goes on. The time for exits counts from here.
+pub(super) fn took_over(world: &mut World) {
+    let now = world.driver_now();
+    let memory = &mut world.invariants.ends;
+    memory.succeeded = memory.succeeded.map(|_| now);
+    memory.broken = memory.broken.map(|_| now);
+}
+
 /// Checks the first failure that the records name.
 pub(super) fn is_first(
     world: &World,

@@ -180,6 +180,7 @@ fn took_over(world: &mut World, round: Option<Round>) {
         r10::host_lost(world, &host);
     }
     success::took_over(world);
+    ends::took_over(world);
     // The shortage counts from here.
     world.invariants.r9 = Default::default();
     world.invariants.reasons.took_over(round);

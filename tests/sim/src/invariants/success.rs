@@ -242,6 +242,7 @@ pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
         Some(Standing::NoneWell) if finishing => Ok(()),
         Some(Standing::Divided) => Ok(()),
         Some(other) => Err(describe(world, other)),
+        None if world.invariants.groups.unknown => Ok(()),
         None if later_driver::knows_last(world) => Err("no round has started".into()),
         None => Ok(()),
     }

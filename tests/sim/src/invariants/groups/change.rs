@@ -27,7 +27,8 @@ pub(super) fn restarted(world: &mut World, used: u32, allowed: u32) {
     let most = world.plan.settings.max_restarts;
     let memory = &mut world.invariants.groups;
     memory.restarts += 1;
-    let (count, failed) = (memory.restarts, memory.failure.take().is_some());
+    let failed = memory.failure.take().is_some() || memory.unknown;
+    let count = memory.restarts;
     if !failed || count > most || (used, allowed) != (count, most) {
         let what = format!(
             "restart {count} of {most}, a member failed: {failed}, and the job counts {used} of {allowed}"

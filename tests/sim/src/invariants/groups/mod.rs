@@ -42,6 +42,8 @@ pub(crate) struct Memory {
     pub(super) restarts: u32,
     coordinators: BTreeSet<SocketAddr>,
     current: Option<Current>,
+    /// A driver has died with the record of the last group, and no agent knows which processes are its members.
+    pub(super) unknown: bool,
     /// The current event reports this failed member.
     failure: Option<(HostId, Process)>,
     /// Since when the next group could start.
@@ -65,7 +67,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     if let Some(current) = &mut memory.current {
         current.began = Time::ZERO;
         if saved.progress.round != Some(current.round) {
-            // No agent knows which processes are a group, so its record is needed.
+            memory.unknown = true;
             current.over = true;
             current.done.clear();
             current.failed.clear();
@@ -85,10 +87,8 @@ pub(super) fn took_over(world: &mut World, round: Option<Round>) {
     let fence = world.plan.settings.fence;
     let memory = &mut world.invariants.groups;
     if let Some(current) = &mut memory.current {
-        let done = current
-            .members
-            .iter()
-            .all(|member| current.done.contains(member));
+        // No other group follows one with a success.
+        let done = !current.done.is_empty();
         current.over |= round != Some(current.round) && !done;
         current.began = now;
     }

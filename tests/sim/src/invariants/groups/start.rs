@@ -79,6 +79,7 @@ fn remember(world: &mut World, round: Round, spawns: &[(&HostId, &Spawn)]) {
     let memory = &mut world.invariants.groups;
     memory.started += 1;
     (memory.ripe, memory.grows) = (None, None);
+    memory.unknown = false;
     memory
         .coordinators
         .extend(spawns.first().map(|(_, spawn)| spawn.coordinator));
