@@ -34,6 +34,7 @@ pub const UNDECIDED: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
+    round: Round,
     size: u32,
     began: Time,
 }
@@ -159,7 +160,11 @@ impl Groups {
     /// Starts the next group. Gives its number, its cause, and when the first cause was seen.
     pub fn start(&mut self, now: Time, size: u32) -> (Round, Cause, Time) {
         self.round = self.round.next();
-        self.running = Some(Running { size, began: now });
+        self.running = Some(Running {
+            round: self.round,
+            size,
+            began: now,
+        });
         self.reaped = false;
         (self.enough_since, self.due, self.called) = (None, None, u32::MAX);
         let first = (now, Cause::First);
@@ -173,8 +178,12 @@ impl Groups {
     }
 
     /// Continues with a group that an earlier driver started. The time in which its workers may attach begins anew.
-    pub fn adopt(&mut self, now: Time, size: u32) {
-        self.running = Some(Running { size, began: now });
+    pub fn adopt(&mut self, now: Time, round: Round, size: u32) {
+        self.running = Some(Running {
+            round,
+            size,
+            began: now,
+        });
     }
 
     /// Records that an agent has reported the end of a member of the last group.
@@ -189,11 +198,11 @@ impl Groups {
 
     /// Ends the running group while `there` workers are available for the next one. Gives its number.
     pub fn end(&mut self, now: Time, cause: Cause, there: u32) -> Option<Round> {
-        self.running.take()?;
+        let ended = self.running.take()?;
         self.called = there;
         (self.enough_since, self.due) = (None, None);
         self.cause.get_or_insert((now, cause));
-        Some(self.round)
+        Some(ended.round)
     }
 
     /// A member has failed and no restart is left. Returns whether the verdict waits for other members to attach.

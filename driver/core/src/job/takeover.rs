@@ -273,6 +273,7 @@ impl Job {
                 if waits {
                     return true;
                 }
+                self.run_former_group(now);
                 self.apply_failures(now, out);
                 self.decide_group(now, out);
             } else if let Some(round) = self.adoptable_round() {
@@ -485,6 +486,15 @@ impl Job {
         }
     }
 
+    /// The group of the records runs until it is decided whether it goes on. So the first failure of a member ends it, and
+    /// the others use no restart.
+    fn run_former_group(&mut self, now: Time) {
+        let alive = self.registry.alive();
+        if let Some(round) = self.registry.round().filter(|_| alive > 0) {
+            self.groups.adopt(now, round, alive);
+        }
+    }
+
     /// A group goes on if exactly its members are there. Otherwise all processes end, and the next group starts.
     fn decide_group(&mut self, now: Time, out: &mut Out) {
         let mut living: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
@@ -503,9 +513,10 @@ impl Job {
                             .set_life(&host, process, Life::Training { round });
                     }
                 }
-                self.groups.adopt(now, self.registry.alive());
+                self.groups.adopt(now, round, self.registry.alive());
             }
             None => {
+                self.groups.end(now, Cause::DriverReplaced, u32::MAX);
                 self.lose_absent_members();
                 if self.is_ending() {
                     self.exits_since = Some(now);
