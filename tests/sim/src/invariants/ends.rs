@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     pub(super) restarts: u32,
     /// When the first member of the last round ended well.
     succeeded: Option<Time>,
+    /// When a later driver decided which round goes on.
+    decided: Time,
     /// When the last round lost its first member.
     broken: Option<Time>,
     /// Processes that were ordered to stop, whose ends are no failures.
@@ -39,7 +41,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     let first = saved.failures.first.as_ref();
     memory.first = first.map(|first| (first.host.clone(), first.process));
     memory.exit = first.and_then(|first| first.exit.clone());
-    (memory.succeeded, memory.broken) = (None, None);
+    (memory.succeeded, memory.broken, memory.decided) = (None, None, Time::ZERO);
     let of_groups = world.invariants.groups.restarts;
     memory.restarts = saved.progress.restarts.saturating_sub(of_groups);
     let failed = (saved.members.values()).flat_map(|entry| {
@@ -49,12 +51,9 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.failed = failed.collect();
 }
 
-/// A later driver has decided which round goes on. The time for exits counts from here.
+/// A later driver has decided which round goes on. It waits for exits from here, at the latest.
 pub(super) fn took_over(world: &mut World) {
-    let now = world.driver_now();
-    let memory = &mut world.invariants.ends;
-    memory.succeeded = memory.succeeded.map(|_| now);
-    memory.broken = memory.broken.map(|_| now);
+    world.invariants.ends.decided = world.driver_now();
 }
 
 /// Checks the first failure that the records name.
@@ -312,6 +311,7 @@ pub(super) fn waits_for_exits(world: &World) -> Result<(), String> {
         return Ok(());
     };
     let bound = world.plan.settings.exit_timeout + world.plan.late + super::SLACK;
+    let since = since.max(world.invariants.ends.decided);
     if world.driver_now().since(since) > bound {
         return Err(format!(
             "a member has succeeded at {since:?}, and the job goes on"
