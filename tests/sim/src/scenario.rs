@@ -101,7 +101,7 @@ pub(crate) struct Scenario {
 }
 
 /// Derives the generator of deaths of the driver.
-const DEATHS: u64 = 0x6465_6174_68;
+const DEATHS: u64 = 0x0064_6561_7468;
 
 /// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;

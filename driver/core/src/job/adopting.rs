@@ -130,10 +130,10 @@ impl Job {
         if self.takeover.as_ref().is_some_and(stopping) {
             return Life::Stopping;
         }
+        // The former driver has dealt with its end already, or has asked for it.
         if let Some(State::Failed | State::Stopped | State::StoppedWithDomain) =
             self.registry.state(host, process)
         {
-            // The former driver has dealt with its end already, or has asked for it.
             return Life::Stopping;
         }
         match self.registry.rank(host, process) {
