@@ -93,7 +93,9 @@ pub(crate) fn write(path: &Path, token: &Token) -> anyhow::Result<()> {
 fn read_or_create(path: &Path) -> anyhow::Result<Token> {
     let mut expired = false;
     if path.exists() {
-        let token = elasticrun_agent::read_token_file(path)?;
+        // The text has that of the cause.
+        let token =
+            elasticrun_agent::read_token_file(path).map_err(|error| anyhow::anyhow!("{error}"))?;
         expired = token.is_expired(SystemTime::now());
         if !expired {
             return Ok(token);

@@ -151,8 +151,8 @@ fn its_commands_make_a_job_that_grows_with_its_pods() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| -> PathBuf { directory.path().join(name) };
     fs::write(file("config"), cluster.kubeconfig()).unwrap();
-    let secret = format!("{}\n", "5e".repeat(32));
-    fs::write(file("token"), secret).unwrap();
+    let made = Command::new(binaries::elasticrun()).arg("token").output();
+    fs::write(file("token"), made.unwrap().stdout).unwrap();
     fs::set_permissions(
         file("token"),
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
