@@ -5,13 +5,15 @@
 //! The interface is that of [`crate::Job`]: [`Machine::step`] takes an event and appends commands. The memory that
 //! agent and workers share is read and written at once, through the [`Memory`] port.
 //!
-//! Not promised: that a worker has received an abort. A worker is back when it sends [`FromWorker::Join`]. A worker
+//! Not promised: that a worker has received an abort. A worker is back when it sends [`elasticrun_protocol::FromWorker::Join`]. A worker
 //! that is not back after the abort timeout, or sends no heartbeat, is killed and reported as lost.
 
 mod commands;
 mod driver;
 mod durable;
 mod ending;
+mod event;
+mod memory;
 mod outbox;
 mod reports;
 mod returning;
@@ -24,11 +26,8 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation, HostId,
-    LocalRank, Notice, Process, Round, ToAgent,
-    control::{
-        AdoptedRound, Exit, ProbeHost, ResumeFrom, Setup, Spawn, Start, StopReason, StoredCommit,
-    },
+    AgentReport, DriverEpoch, Generation, LocalRank, Notice, Process, Round,
+    control::{AdoptedRound, Setup},
 };
 
 use crate::{
@@ -38,263 +37,14 @@ use crate::{
     time::earliest,
 };
 use durable::Durable;
+pub use event::{Command, End, Event, Signal};
+pub use memory::Memory;
 use outbox::Outbox;
 use worker::{Life, Worker};
 
 /// How many times longer than others a worker may be silent that waits for a processor. After that its peers had better go on
 /// without it.
 const STARVED: u32 = 10;
-
-/// The memory that the agent shares with its workers.
-pub trait Memory {
-    /// Sets the hold word of a worker, then reads the boundary that the worker has reached.
-    fn hold(&mut self, process: Process, round: Round) -> Boundary;
-    /// Sets the boundary at which a held worker leaves.
-    fn leave_at(&mut self, process: Process, round: Round, at: Boundary);
-    /// Withdraws a hold.
-    fn withdraw(&mut self, process: Process, round: Round);
-    /// Marks the host as at risk of going away.
-    fn set_at_risk(&mut self, process: Process);
-    /// Sets the end of a worker's lease. After it the worker passes no boundary and commits nothing (R11), even if this
-    /// agent stands still.
-    fn set_lease(&mut self, process: Process, until: Time) {
-        let _ = (process, until);
-    }
-    /// The complete commits in the memory of a process, newest first. The process may be dead.
-    fn commits(&self, process: Process) -> Vec<CommitId>;
-    /// The number of heartbeats of a process.
-    fn beats(&self, process: Process) -> u64;
-    /// Whether the thread that sends the heartbeats of a process waits for a processor.
-    fn is_starved(&self, process: Process) -> bool {
-        let _ = process;
-        false
-    }
-    /// The number of commits of a process.
-    fn commit_count(&self, process: Process) -> u64;
-    /// Whether a process began an orderly exit outside of a round: at `run()`, or after it had left its round.
-    fn exited_outside(&self, process: Process) -> bool;
-}
-
-/// Something that happened on the host or came from the driver.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A command of the driver has arrived.
-    FromDriver(ToAgent),
-    /// The connection to the driver has ended.
-    DriverLost,
-    /// The driver's machine has acknowledged all data up to a moment ago. The driver exists, but may be suspended and
-    /// answer nothing.
-    DriverReached,
-    /// A dial for a driver has failed while there is no connection.
-    DialFailed {
-        /// The machine at the driver's address has refused the connection: no driver listens there.
-        refused: bool,
-    },
-    /// A driver has answered the registration that carried [`Machine::adoption`].
-    DriverBack {
-        /// The driver.
-        epoch: DriverEpoch,
-        /// The settings, which say whether the driver has adopted the workers.
-        setup: Box<Setup>,
-    },
-    /// A process has attached and opened its page.
-    Attached {
-        /// The process, by slot and start.
-        process: Process,
-    },
-    /// A worker has sent a message.
-    FromWorker {
-        /// The worker that sent it, by slot and start.
-        process: Process,
-        /// The message. It may concern a round that is over.
-        message: FromWorker,
-    },
-    /// The kernel has released the resources of a process. The process is dying, however long the release of its memory
-    /// takes.
-    Died {
-        /// The process, by slot and start.
-        process: Process,
-    },
-    /// A process is reaped. Its output may continue.
-    Ended {
-        /// The process, by slot and start.
-        process: Process,
-        /// Its exit code, or the signal that ended it.
-        exit: Exit,
-    },
-    /// A process is reaped and its output has ended, or the process could not be started.
-    Exited {
-        /// The process, by slot and start.
-        process: Process,
-        /// Its exit code or signal, or why it could not be started.
-        exit: Exit,
-        /// The last lines of its output.
-        tail: Vec<String>,
-    },
-    /// The resources that the members of a round share on this host cannot be created. No member has received the start.
-    CannotBegin {
-        /// The round of the [`Command::Start`] that failed.
-        round: Round,
-        /// The error message of the system.
-        why: String,
-    },
-    /// The result of [`Command::Probe`].
-    Probed {
-        /// The number of the probe.
-        number: u64,
-        /// Hosts that did not answer in time as agents of the job.
-        unreachable: Vec<HostId>,
-    },
-    /// The commit of a [`Command::WriteDurable`] is whole in the durable store.
-    DurableWritten {
-        /// The commit.
-        commit: CommitId,
-        /// Its number of bytes.
-        bytes: u64,
-        /// How long the write took.
-        took: Duration,
-    },
-    /// The commit of a [`Command::WriteDurable`] has no bytes, so it is not written.
-    DurableEmpty,
-    /// The durable store cannot be used on this host. Sent at most once, beside all commands.
-    DurableUnusable {
-        /// The error, for the operator.
-        why: String,
-    },
-    /// A [`Command::WriteDurable`] has failed.
-    DurableFailed {
-        /// The error, for the operator.
-        why: String,
-    },
-    /// The result of [`Command::FindDurable`].
-    DurableFound {
-        /// The number of the command.
-        number: u64,
-        /// The complete commits in the store.
-        commits: Vec<StoredCommit>,
-        /// Why others are not used, for the operator.
-        refused: Vec<String>,
-    },
-    /// The result of [`Command::LoadDurable`]. Without an error, the memory of the process holds the commit.
-    DurableLoaded {
-        /// The number of the command.
-        number: u64,
-        /// The process, which never lived.
-        process: Process,
-        /// The error, for the operator.
-        refused: Option<String>,
-    },
-    /// The host will go away, or may go away.
-    Noticed(Notice),
-    /// The host has asked the agent to end (SIGTERM). The first request is a notice, if the job can continue without
-    /// the host: the workers leave first. The second request kills all workers.
-    StopRequested,
-}
-
-/// An action for the shell.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Command {
-    /// Sends a report to the driver, as [`Machine::number`] gives it.
-    AgentReport(AgentReport),
-    /// Sends a report again that no driver has acknowledged.
-    Repeat(FromAgent),
-    /// Starts a process with its own process group, page and memories.
-    Spawn(Spawn),
-    /// Sends a signal to the process group of a process.
-    Signal {
-        /// The process that leads the group.
-        process: Process,
-        /// Goes to every process of the group.
-        signal: Signal,
-    },
-    /// Creates the shared region of the round and sends the start to the members on this host.
-    Start(Box<Start>),
-    /// Aborts the region of the round, and so wakes all members on this host, and sends them the abort.
-    Abort {
-        /// The round that is over.
-        round: Round,
-        /// The members on this host.
-        members: Vec<Process>,
-    },
-    /// Asks a worker to end.
-    TellStop {
-        /// The worker, by slot and start.
-        process: Process,
-        /// The reason, which is sent to the worker.
-        why: StopReason,
-    },
-    /// Releases the memory of a dead process: its commits are no longer needed.
-    Forget {
-        /// The dead process.
-        process: Process,
-    },
-    /// Dials these hosts and reports those that do not answer. Replaces an earlier probe.
-    Probe {
-        /// The number of the probe.
-        number: u64,
-        /// The hosts to dial.
-        hosts: Vec<ProbeHost>,
-        /// The time limit for each host.
-        within: Duration,
-    },
-    /// Writes the newest commit of a process to the durable store. [`Event::DurableWritten`], [`Event::DurableEmpty`] or
-    /// [`Event::DurableFailed`] follows, however late.
-    WriteDurable {
-        /// The process, which may be dead.
-        process: Process,
-        /// The number of members of its round.
-        size: u32,
-    },
-    /// Lists the durable store.
-    FindDurable {
-        /// The number of the command.
-        number: u64,
-        /// A former run to look at, besides this one.
-        from: Option<ResumeFrom>,
-    },
-    /// Loads a commit of the durable store into memory.
-    LoadDurable {
-        /// The number of the command.
-        number: u64,
-        /// A process that never lived, whose memory gets the commit.
-        process: Process,
-        /// The commit in the store.
-        stored: StoredCommit,
-        /// The id that it gets in memory.
-        id: CommitId,
-    },
-    /// The agent exits: all processes have ended, or the kernel does not release them.
-    Exit {
-        /// What made the agent end. After [`End::Orphaned`] the shell may connect to a driver again.
-        why: End,
-        /// Killed processes that still exist.
-        stuck: Vec<Process>,
-    },
-}
-
-/// The reason why an agent ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The driver has sent a shutdown.
-    ShutDown,
-    /// The host has asked the agent to end.
-    Stopped,
-    /// The driver was absent for too long, or has not adopted the workers.
-    Orphaned,
-}
-
-/// A signal to a process group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// SIGTERM.
-    Terminate,
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP.
-    Stop,
-    /// SIGCONT.
-    Continue,
-}
 
 #[derive(Clone, Debug)]
 struct Plan {
