@@ -121,7 +121,7 @@ enum Ended {
     WithCode(u8),
     /// By a signal. `stopped`: the user had asked it to end.
     Died { signal: Signal, stopped: bool },
-    /// By a panic.
+    /// By a panic, and no signal had asked it to end.
     Panicked,
     /// It could not take the run over, for a reason that may be over soon.
     NotResumed,
@@ -198,8 +198,9 @@ impl Supervisor {
             match waitpid(driver.pid, Some(WaitPidFlag::WNOHANG))? {
                 WaitStatus::Exited(_, code) => {
                     return Ok(match u8::try_from(code).unwrap_or(u8::MAX) {
-                        PANICKED => Ended::Panicked,
-                        exit::NOT_RESUMED => Ended::NotResumed,
+                        PANICKED if !stopped => Ended::Panicked,
+                        exit::NOT_RESUMED if !stopped => Ended::NotResumed,
+                        exit::NOT_RESUMED => Ended::WithCode(exit::JOURNAL),
                         code => Ended::WithCode(code),
                     });
                 }
