@@ -2,7 +2,7 @@
 //!
 //! Both send lines of JSON over a socket that the driver inherits (`--parent-fd`):
 //! ```text
-//! driver -> embedder   {"listening":{"run_id":..,"port":..,"token":..,"call_key":..}}   once, first
+//! driver -> embedder   {"listening":{"run_id":..,"port":..,"token":..,"call_identity":{..}}}   once, first
 //! embedder -> driver   the requests of the admin socket (admin_socket::Request)   {"drain":{"host":..,"within_ms":..}}
 //! driver -> embedder   their answers (admin_socket::Answer)                       {"done":..} | {"refused":..}
 //! ```
@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use elasticrun_tls::token::Token;
+use elasticrun_tls::{Identity, token::Token};
 use serde::Serialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -40,8 +40,8 @@ enum FirstMessage<'a> {
         port: u16,
         /// The token by which hosts join.
         token: Option<&'a str>,
-        /// The key by which workers fetch a function that they call ([`Secret::call_key`](elasticrun_protocol::auth::Secret::call_key)).
-        call_key: String,
+        /// The identity by which the embedder serves a function to the workers ([`crate::call_identity`]).
+        call_identity: &'a Identity,
     },
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
         run_id,
         port,
         token: token.as_ref().map(|token| token.as_str()),
-        call_key: trust.secret().call_key(run_id).to_hex(),
+        call_identity: &trust.caller().map_err(io::Error::other)?,
     };
     let gone = CancellationToken::new();
     send_line(&mut stream, &first).await?;
@@ -133,6 +133,7 @@ mod tests {
     use std::{os::fd::IntoRawFd, time::SystemTime};
 
     use elasticrun_protocol::HostId;
+    use elasticrun_tls::Role;
 
     use super::*;
     use crate::{admin_socket::Request, join_tokens::JoinTokens};
@@ -152,14 +153,15 @@ mod tests {
         let (read, mut write) = embedder.into_split();
         let mut lines = BufReader::new(read).lines();
         let first = lines.next_line().await.unwrap().unwrap();
-        assert_eq!(
-            first,
-            format!(
-                r#"{{"listening":{{"run_id":"r1","port":4000,"token":"{}","call_key":"{}"}}}}"#,
-                *token.expose(),
-                trust.secret().call_key("r1").to_hex()
-            )
-        );
+        let mut first: serde_json::Value = serde_json::from_str(&first).unwrap();
+        let identity = first["listening"]["call_identity"].take();
+        let identity: Identity = serde_json::from_value(identity).unwrap();
+        assert_eq!(identity.role, Role::Caller);
+        assert_eq!(&identity.authority, &trust.authority().certificate);
+        let listening = serde_json::json!({
+            "run_id": "r1", "port": 4000, "token": &*token.expose(), "call_identity": null,
+        });
+        assert_eq!(first["listening"], listening);
         write
             .write_all(b"{\"drain\":{\"host\":\"a\",\"within_ms\":5}}\nnonsense\n")
             .await

@@ -6,7 +6,7 @@ mod addresses;
 pub mod admin_socket;
 mod agents;
 pub mod begin;
-mod call_key;
+mod call_identity;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -18,7 +18,7 @@ use crate::{
     admin_socket,
     agents::Agents,
     begin::{Begin, Identity},
-    call_key,
+    call_identity,
     clock::Clock,
     config::{self, Launcher as LauncherKind, Settings, Source, launcher_of},
     console::Console,
@@ -90,9 +90,9 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     }
 
     if let Some(fd) = settings.launch.call {
-        match call_key::write_key(fd, trust.secret(), &run_id) {
-            // The caller has read the key of an earlier driver, or has not, since that was killed before it wrote it.
-            Err(error) if saved.is_some() => tracing::debug!(%error, "the caller has the key"),
+        match call_identity::write(fd, &trust.caller()?) {
+            // The caller has read that of an earlier driver, or has not, since that driver was killed before it wrote it.
+            Err(error) if saved.is_some() => tracing::debug!(%error, "the caller has an identity"),
             written => written.with_context(|| format!("--call-fd {fd}"))?,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use elasticrun_protocol::auth::Secret;
 use elasticrun_tls::{
-    Authority, Credentials, Error, Role, ServerConfig, StoredAuthority,
+    Authority, Credentials, Error, Identity, Role, ServerConfig, StoredAuthority,
     token::{Refusal, Token, TokenId},
 };
 use tokio::task::spawn_blocking;
@@ -99,6 +99,14 @@ impl Trust {
         issued
             .await
             .map_err(|error| Error::Issue(error.to_string()))?
+    }
+
+    /// The identity of the program whose function the workers call.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub(crate) fn caller(&self) -> Result<Identity, Error> {
+        self.0.authority.issue(Role::Caller, "caller")
     }
 
     /// What the control port accepts: agents of the job, and hosts that enrol if the job has tokens.

@@ -52,7 +52,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
-mod call_key;
+mod call_identity;
 mod error;
 mod memory;
 mod round;
@@ -72,7 +72,7 @@ mod world;
 #[doc = include_str!("../../docs/rust.md")]
 mod guide {}
 
-pub use call_key::call_key;
+pub use call_identity::call_identity;
 pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
 pub use elasticrun_core::worker::{Hooks, SetupStep};
 pub use elasticrun_protocol::{

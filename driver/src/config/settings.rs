@@ -185,7 +185,7 @@ pub struct Launch {
     pub join: Option<Join>,
     /// A socket to the program that provides hosts ([`crate::embedder`]). The hosts register themselves.
     pub embedder_fd: Option<i32>,
-    /// A pipe for the key of the call that workers make ([`crate::call_key`]).
+    /// A pipe to the program whose function the workers call ([`crate::call_identity`]).
     pub call: Option<i32>,
     /// Variables that workers on other hosts get beside those that are always sent.
     pub env: Vec<Variable>,

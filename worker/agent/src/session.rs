@@ -6,7 +6,7 @@ use elasticrun_core::{
     Time,
     agent::{End, Machine},
 };
-use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
+use elasticrun_protocol::{HostId, store::StoreOf};
 use elasticrun_termination_notice::{Notices, Sources};
 use tokio::{signal::unix::Signal, sync::mpsc};
 
@@ -75,9 +75,13 @@ pub(crate) async fn serve(
     }
     let reaper = ReaperProcess::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
     let (inbox_sender, inbox) = mpsc::channel(INBOX_CAPACITY);
-    let call_key = keys.secret.call_key(&joined.setup.run_id);
-    let call_key = Bytes32(*call_key.expose());
-    local::open(&dir.socket(), call_key, inbox_sender.clone(), &mut tasks)?;
+    let call_identity = keys.worker.clone();
+    local::open(
+        &dir.socket(),
+        call_identity,
+        inbox_sender.clone(),
+        &mut tasks,
+    )?;
     let clock = joined.clock;
     let deferred_free = DeferredFree::start()?;
     let store_of = StoreOf {

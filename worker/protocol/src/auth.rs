@@ -38,13 +38,6 @@ impl Secret {
         )
     }
 
-    /// The key with which the workers of a run fetch the function that they call and return its results. The driver and
-    /// every agent derive it themselves, so it never crosses a network.
-    #[must_use]
-    pub fn call_key(&self, run_id: &str) -> Self {
-        self.derive(&format!("call of run {run_id}"))
-    }
-
     /// The bytes, for a library that needs a key.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0

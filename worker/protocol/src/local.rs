@@ -62,10 +62,10 @@ pub enum FromWorker {
         /// The start of the worker.
         generation: Generation,
     },
-    /// The only message on a connection of any process of this user: a request for the key of the call that the workers
-    /// make ([`Secret::call_key`](crate::auth::Secret::call_key)). The answer is [`ToWorker::CallKey`]. It does not
-    /// attach the process.
-    AskCallKey,
+    /// The only message on a connection of any process of this user: a request for the identity by which workers prove
+    /// themselves to the program whose function they call. The answer is [`ToWorker::CallIdentity`]. It does not attach
+    /// the process.
+    AskCallIdentity,
 }
 
 /// An identity (`elasticrun_tls::Identity`) as JSON text. The `Debug` output does not contain it.
@@ -116,10 +116,10 @@ pub enum ToWorker {
     },
     /// The connection accepts requests to the store.
     StoreOpened,
-    /// The answer to [`FromWorker::AskCallKey`] and the last message of its connection.
-    CallKey {
-        /// The key, in hexadecimal text.
-        key: Bytes32,
+    /// The answer to [`FromWorker::AskCallIdentity`] and the last message of its connection.
+    CallIdentity {
+        /// The identity of the workers of this host.
+        identity: WorkerIdentity,
     },
     /// The attach was refused, and the worker ends with this message. Or the store connection was refused.
     Refused {

@@ -1,15 +1,15 @@
-//! The key of the call that `elasticrun.run` makes.
+//! The identity of this worker in the call that `elasticrun.run` makes.
 
-use pyo3::{prelude::*, types::PyBytes};
+use pyo3::prelude::*;
 
 use crate::error;
 
-/// The key with which this worker fetches the call and returns its result: 32 bytes from the agent of the host. The process
-/// joins no round for it.
+/// The identity by which this worker fetches the call and returns its result: JSON text from the agent of the host, with a
+/// private key. The process joins no round for it.
 #[pyfunction]
-pub(crate) fn call_key(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
-    match py.detach(elasticrun_worker::call_key) {
-        Ok(key) => Ok(PyBytes::new(py, key.expose())),
+pub(crate) fn call_identity(py: Python<'_>) -> PyResult<String> {
+    match py.detach(elasticrun_worker::call_identity) {
+        Ok(identity) => Ok(identity.0),
         Err(error) => Err(error::from_worker(py, &error)),
     }
 }

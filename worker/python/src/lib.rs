@@ -37,7 +37,7 @@ mod world;
 mod _native {
     #[pymodule_export]
     use crate::{
-        call::call_key,
+        call::call_identity,
         collective_queue::CollectiveQueue,
         commits::{
             boundary, commit, lacks_base, leave_at_boundary, refuse_commits, with_newest_commit,

@@ -195,7 +195,7 @@ impl AgentThread {
                 });
             }
             // Sent only over the connections of the store and of the call key.
-            ToWorker::StoreOpened | ToWorker::CallKey { .. } => {}
+            ToWorker::StoreOpened | ToWorker::CallIdentity { .. } => {}
             ToWorker::Abort { round } => self.inbox.abort(round),
             ToWorker::Stop { why } => self.inbox.end(Ended::Stopped(why)),
         }

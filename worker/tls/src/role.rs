@@ -16,17 +16,20 @@ pub enum Role {
     Agent,
     /// A worker process.
     Worker,
+    /// A program whose function the workers call, such as one that calls `elasticrun.run`.
+    Caller,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 3] = [Self::Driver, Self::Agent, Self::Worker];
+    pub const ALL: [Self; 4] = [Self::Driver, Self::Agent, Self::Worker, Self::Caller];
 
     fn word(self) -> &'static str {
         match self {
             Self::Driver => "driver",
             Self::Agent => "agent",
             Self::Worker => "worker",
+            Self::Caller => "caller",
         }
     }
 

@@ -72,7 +72,7 @@ impl Machine {
             // As certain as a death, and followed by an exit.
             FromWorker::Failed => self.died(now, process, out),
             // The worker uses another connection for this request. On this connection it changes nothing.
-            FromWorker::OpenStore { .. } | FromWorker::AskCallKey => {}
+            FromWorker::OpenStore { .. } | FromWorker::AskCallIdentity => {}
             FromWorker::Finished { round } => {
                 let trains =
                     matches!(worker.life, Life::Training { round: own, .. } if own == round);

@@ -2,7 +2,9 @@
 
 use std::{future::poll_fn, path::Path, sync::Arc, time::Duration};
 
-use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, ToWorker, auth::Bytes32};
+use elasticrun_protocol::{
+    FromWorker, Generation, LocalRank, Process, ToWorker, local::WorkerIdentity,
+};
 use tokio::{
     net::UnixListener,
     sync::{Semaphore, mpsc},
@@ -34,10 +36,10 @@ pub(crate) struct AttachRequest {
     pub(crate) pid: Option<u32>,
 }
 
-/// Opens the socket and passes attach requests to the inbox until the set is dropped. Processes may ask for `call_key`.
+/// Opens the socket and passes attach requests to the inbox until the set is dropped. Processes may ask for `call_identity`.
 pub(crate) fn open(
     path: &Path,
-    call_key: Bytes32,
+    call_identity: WorkerIdentity,
     inbox: mpsc::Sender<InboxMessage>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), Error> {
@@ -56,10 +58,10 @@ pub(crate) fn open(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     fails = false;
-                    let inbox = inbox.clone();
+                    let (inbox, call_identity) = (inbox.clone(), call_identity.clone());
                     let first = async move {
                         let _permit = permit;
-                        match read_first_message(Connection::new(stream), call_key).await {
+                        match read_first_message(Connection::new(stream), call_identity).await {
                             Ok(None) => {}
                             Ok(Some(request)) => {
                                 // Fails only at the agent's own end.
@@ -93,7 +95,7 @@ pub(crate) fn open(
 /// Reads the first message. None if it is a question, which is answered here.
 async fn read_first_message(
     mut connection: Connection,
-    call_key: Bytes32,
+    call_identity: WorkerIdentity,
 ) -> Result<Option<AttachRequest>, PeerError> {
     let peer = connection.peer()?;
     // SAFETY: geteuid has no arguments and cannot fail.
@@ -120,8 +122,9 @@ async fn read_first_message(
             local_rank,
             generation,
         } => (process(local_rank, generation), None),
-        FromWorker::AskCallKey => {
-            connection.send(&ToWorker::CallKey { key: call_key }, Vec::new())?;
+        FromWorker::AskCallIdentity => {
+            let identity = call_identity;
+            connection.send(&ToWorker::CallIdentity { identity }, Vec::new())?;
             return Ok(None);
         }
         _ => return Err(std::io::Error::other("its first message says not who it is").into()),

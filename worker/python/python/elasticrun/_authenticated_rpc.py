@@ -1,7 +1,7 @@
 """An authenticated request and response over TCP, with which workers fetch a function and return its result.
 
-``elasticrun.run`` listens. Each worker connects once to fetch the function, and once to return its result. Both sides hold a
-key that is derived from the secret of the job. The caller receives it from its driver, a worker from the agent of its host.
+``elasticrun.run`` listens. Each worker connects once to fetch the function, and once to return its result. Both sides have an
+identity of the job. The caller receives it from its driver, a worker from the agent of its host.
 
 A network or a caller that stands still for a while must not lose the result of a training. So a request may be repeated, and
 the server may get it more than once.
@@ -12,18 +12,20 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 
 from ._rpc_channel import AuthenticationError, Channel
 from ._rpc_dial import dial
+from ._rpc_identity import Identity
 
 __all__ = ["Server", "request"]
 
-#: Seconds for the other side to go on with a message, and for the key to arrive.
+#: Seconds for the other side to go on with a message, and for the identity to arrive.
 _TIMEOUT = 60.0
-#: Seconds for a connection and the greeting.
+#: Seconds for a connection and its handshake.
 _DIAL_TIMEOUT = 10.0
 #: First and longest pause in seconds before a request is repeated. Each pause is twice the one before.
 _PAUSES = (0.1, 10.0)
@@ -38,18 +40,16 @@ class Server:
     """
 
     def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
-        self._key = b""
+        self._context: ssl.SSLContext | None = None
         self._unlocked = threading.Event()
         self._answer = answer
         self._listener = _listen(host)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="elasticrun-call", daemon=True).start()
 
-    def unlock(self, key: bytes) -> None:
-        """Sets the key that clients hold. Requests that arrive before wait for it."""
-        if not key:
-            raise ValueError("the key is empty")
-        self._key = key
+    def unlock(self, identity: Identity) -> None:
+        """Sets the identity of this end. Requests that arrive before wait for it."""
+        self._context = identity.context(serves=True)
         self._unlocked.set()
 
     def close(self) -> None:
@@ -67,13 +67,15 @@ class Server:
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 
     def _serve(self, stream: socket.socket) -> None:
-        # Clients without the key, and those that disconnect, are dropped silently.
+        # Clients that are no workers of the job, and those that disconnect, are dropped silently.
         with stream, contextlib.suppress(OSError, AuthenticationError):
-            stream.settimeout(_TIMEOUT)
-            if not self._unlocked.wait(_TIMEOUT):
+            self._unlocked.wait(_TIMEOUT)
+            if self._context is None:
                 return
-            channel = Channel.accept(stream, self._key)
-            channel.send(self._answer(channel.receive()))
+            stream.settimeout(_DIAL_TIMEOUT)
+            with Channel.accept(stream, self._context) as channel:
+                channel.set_timeout(_TIMEOUT)
+                channel.send(self._answer(channel.receive()))
 
 
 def _listen(host: str) -> socket.socket:
@@ -85,14 +87,14 @@ def _listen(host: str) -> socket.socket:
 
 
 def request(
-    addresses: list[str], port: int, key: bytes, body: bytes, patience: float = 0.0, timeout: float = _TIMEOUT
+    addresses: list[str], port: int, identity: Identity, body: bytes, patience: float = 0.0, timeout: float = _TIMEOUT
 ) -> bytes:
-    """Sends ``body`` to the first of ``addresses`` that proves the key, and returns its answer.
+    """Sends ``body`` to the first of ``addresses`` that proves to be the caller, and returns its answer.
 
     Args:
         addresses: addresses of the server.
         port: its port.
-        key: the key that both sides hold.
+        identity: that of this worker.
         body: the request.
         patience: seconds for which it is repeated, with growing pauses, until an answer comes. 0: tries once.
         timeout: seconds for the other side to go on with a message.
@@ -101,10 +103,11 @@ def request(
         ConnectionError: no answer came.
     """
     deadline = time.monotonic() + patience
+    context = identity.context(serves=False)
     pause, longest = _PAUSES
     while True:
         try:
-            with dial(addresses, port, key, min(timeout, _DIAL_TIMEOUT)) as channel:
+            with dial(addresses, port, context, min(timeout, _DIAL_TIMEOUT)) as channel:
                 channel.set_timeout(timeout)
                 channel.send(body)
                 return channel.receive()

@@ -10,6 +10,7 @@ from typing import Any
 from ._authenticated_rpc import Server
 from ._function_call import VARIABLE, Address, Call, Progress
 from ._function_outcomes import Outcomes
+from ._rpc_identity import Identity
 from .errors import JobError
 
 __all__ = ["FunctionServer"]
@@ -44,9 +45,9 @@ class FunctionServer:
         """The environment variable with which workers find this server at one of ``addresses``."""
         return {VARIABLE: Address(addresses, self._server.port).encode()}
 
-    def unlock(self, key: bytes) -> None:
-        """Sets the key of the workers of this job. The driver passes it (``--call-fd``, driver/src/call_key.rs)."""
-        self._server.unlock(key)
+    def unlock(self, identity: Identity) -> None:
+        """Sets the identity by which workers of this job recognise the server. Its driver passes it."""
+        self._server.unlock(identity)
 
     def results_by_rank(self) -> list[Any]:
         """The return values of the members of the last round, by rank.
@@ -57,7 +58,7 @@ class FunctionServer:
         return self._outcomes.by_rank()
 
     def _answer(self, request: bytes) -> bytes:
-        # Only workers of this job hold the key, so the pickle is trusted.
+        # Only workers of this job get here, so the pickle is trusted.
         if not request:
             return pickle.dumps(self._call)
         message = pickle.loads(request)

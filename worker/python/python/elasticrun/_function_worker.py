@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from . import _authenticated_rpc, _native, lifecycle
 from ._function_call import VARIABLE, Address, Call, Failure, Progress, Result, pickled
+from ._rpc_identity import Identity
 from .errors import Interrupted, Stopped
 
 __all__ = ["main", "progress"]
@@ -29,7 +30,7 @@ _caller: _Caller | None = None
 def main() -> None:
     """Fetches one call, makes it and returns its result."""
     global _caller
-    caller = _caller = _Caller(Address.decode(os.environ.pop(VARIABLE)), _native.call_key())
+    caller = _caller = _Caller(Address.decode(os.environ.pop(VARIABLE)), Identity.decode(_native.call_identity()))
     call: Call = pickle.loads(caller.request(b"", _FETCH_PATIENCE))
     owner = os.getpid()
     try:
@@ -79,10 +80,10 @@ def _membership() -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class _Caller:
-    """The process that called ``elasticrun.run``, and the key that proves it."""
+    """The process that called ``elasticrun.run``, and the identity of this worker."""
 
     address: Address
-    key: bytes
+    identity: Identity
 
     def request(self, message: bytes, patience: float) -> bytes:
         """Sends a message and returns the answer. Repeats it for ``patience`` seconds.
@@ -90,7 +91,7 @@ class _Caller:
         Raises:
             ConnectionError: the caller is out of reach.
         """
-        return _authenticated_rpc.request(self.address.hosts, self.address.port, self.key, message, patience)
+        return _authenticated_rpc.request(self.address.hosts, self.address.port, self.identity, message, patience)
 
     def report(self, error: Exception, by_value: str | None) -> None:
         """Sends an exception of the function, unless its cause is in another worker or in the job. Tries once."""
@@ -106,4 +107,4 @@ class _Caller:
         # Survivors learn of the failure only after this.
         with contextlib.suppress(ConnectionError):
             hosts, port = self.address.hosts, self.address.port
-            _authenticated_rpc.request(hosts, port, self.key, message, timeout=_FAILURE_TIMEOUT)
+            _authenticated_rpc.request(hosts, port, self.identity, message, timeout=_FAILURE_TIMEOUT)

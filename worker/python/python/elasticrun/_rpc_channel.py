@@ -1,69 +1,73 @@
-"""The frames of the call of ``elasticrun.run``, between two ends that hold one key.
+"""The connection of the call of ``elasticrun.run``: mutual TLS between the caller and a worker, and one frame each way.
 
-A connection begins with 32 random bytes of each side, then the server proves the key::
+::
 
-    client: 32 random bytes                 server: 32 random bytes, greeting
     client: request frame                   server: answer frame
 
-    frame: 8 bytes length, 32 bytes proof of the length, the bytes, 32 bytes proof of the bytes
+    frame: 8 bytes length, the bytes
 
-A proof is an HMAC-SHA256 over a label, both random values, and the proved bytes. The greeting is the proof of no bytes. The
-receiver parses nothing before its proof.
+The receiver parses nothing before the other end has proved its role in this job.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
+import contextlib
 import socket
+import ssl
 import struct
+from collections.abc import Iterator
 
-__all__ = ["GREETING", "NONCE", "AuthenticationError", "Channel"]
+from ._rpc_identity import WORKER
 
-#: Length of a random value.
-NONCE = 32
-#: Length of what a server sends first: its random value and its greeting.
-GREETING = NONCE + 32
+__all__ = ["AuthenticationError", "Channel", "tls_errors"]
 
 _LENGTH = struct.Struct("<Q")
-_PROOF = 32
-# Of one length, so that no label with its random values reads as another one.
-_CLIENT, _SERVER, _GREETS = b"client", b"server", b"greets"
 
 
 class AuthenticationError(Exception):
-    """The other side does not hold the key."""
+    """The other end has no identity of this job, or another role in it."""
+
+
+@contextlib.contextmanager
+def tls_errors() -> Iterator[None]:
+    """Raises errors of TLS as what they mean.
+
+    Raises:
+        AuthenticationError: one end does not accept the identity of the other.
+        ConnectionError: the connection is lost.
+    """
+    try:
+        yield
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        raise
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+        raise ConnectionError("the connection ended early") from error
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", None) or error.reason or error
+        raise AuthenticationError(f"the other side is not of this job ({reason})") from error
 
 
 class Channel:
-    """One connection, after both sides have exchanged their random values. Closes it at the end of its context."""
+    """One connection, after its handshake. Closes it at the end of its context."""
 
-    def __init__(self, stream: socket.socket, key: bytes, nonces: tuple[bytes, bytes], *, serves: bool) -> None:
+    def __init__(self, stream: ssl.SSLSocket) -> None:
         self._stream = stream
-        self._key = key
-        self._nonces = b"".join(sorted(nonces))
-        self._outward, self._inward = (_SERVER, _CLIENT) if serves else (_CLIENT, _SERVER)
 
     @classmethod
-    def accept(cls, stream: socket.socket, key: bytes) -> Channel:
-        """The server's end: exchanges the random values and greets."""
-        local = secrets.token_bytes(NONCE)
-        stream.sendall(local)
-        channel = cls(stream, key, (local, _read(stream, NONCE)), serves=True)
-        stream.sendall(channel._proof(_GREETS, b""))
-        return channel
-
-    @classmethod
-    def connected(cls, stream: socket.socket, key: bytes, local: bytes, greeting: bytes) -> Channel:
-        """The client's end, after it has sent ``local`` and received :data:`GREETING` bytes.
+    def accept(cls, stream: socket.socket, context: ssl.SSLContext) -> Channel:
+        """The server's end. ``stream`` is of the channel then.
 
         Raises:
-            AuthenticationError: the server does not hold the key.
+            AuthenticationError: the client is no worker of this job.
+            OSError: the connection is lost.
         """
-        channel = cls(stream, key, (local, greeting[:NONCE]), serves=False)
-        channel._verify(_GREETS, b"", greeting[NONCE:])
-        return channel
+        with tls_errors():
+            tls = context.wrap_socket(stream, server_side=True)
+        certificate = tls.getpeercert() or {}
+        if ("DNS", WORKER) not in certificate.get("subjectAltName", ()):
+            tls.close()
+            raise AuthenticationError("the other side is no worker")
+        return cls(tls)
 
     def __enter__(self) -> Channel:
         return self
@@ -76,38 +80,32 @@ class Channel:
         self._stream.settimeout(seconds)
 
     def send(self, body: bytes) -> None:
-        """Sends one frame."""
-        length = _LENGTH.pack(len(body))
-        self._stream.sendall(length + self._proof(self._outward, length))
-        self._stream.sendall(body)
-        self._stream.sendall(self._proof(self._outward, body))
+        """Sends one frame.
+
+        Raises:
+            AuthenticationError: the other end has refused the identity of this one.
+            OSError: the connection is lost.
+        """
+        with tls_errors():
+            self._stream.sendall(_LENGTH.pack(len(body)))
+            self._stream.sendall(body)
 
     def receive(self) -> bytes:
         """Receives one frame.
 
         Raises:
-            AuthenticationError: the other side does not hold the key.
+            AuthenticationError: the other end has refused the identity of this one.
             OSError: the connection is lost.
         """
-        length = _read(self._stream, _LENGTH.size)
-        self._verify(self._inward, length, _read(self._stream, _PROOF))
-        body = _read(self._stream, _LENGTH.unpack(length)[0])
-        self._verify(self._inward, body, _read(self._stream, _PROOF))
-        return body
+        with tls_errors():
+            return bytes(self._read(_LENGTH.unpack(self._read(_LENGTH.size))[0]))
 
-    def _verify(self, label: bytes, data: bytes, proof: bytes) -> None:
-        if not hmac.compare_digest(proof, self._proof(label, data)):
-            raise AuthenticationError("the other side does not hold the key")
-
-    def _proof(self, label: bytes, data: bytes) -> bytes:
-        return hmac.new(self._key, label + self._nonces + data, hashlib.sha256).digest()
-
-
-def _read(stream: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        part = stream.recv(min(count - len(data), 1 << 20))
-        if not part:
-            raise ConnectionError("the connection ended early")
-        data += part
-    return bytes(data)
+    def _read(self, count: int) -> bytearray:
+        data = bytearray(count)
+        rest = memoryview(data)
+        while rest:
+            received = self._stream.recv_into(rest)
+            if not received:
+                raise ConnectionError("the connection ended early")
+            rest = rest[received:]
+        return data

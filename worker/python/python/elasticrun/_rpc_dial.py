@@ -1,4 +1,4 @@
-"""Dials several addresses of one server at once, and keeps the first connection whose other end proves the key.
+"""Dials several addresses of one server at once, and keeps the first connection whose other end proves to be the caller.
 
 An address may lead nowhere, or to a stranger, such as a loopback address on another host. It must not delay the others. One
 thread dials all of them, so none is left over when the caller's function forks.
@@ -9,20 +9,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ._rpc_channel import GREETING, NONCE, AuthenticationError, Channel
+from ._rpc_channel import AuthenticationError, Channel, tls_errors
+from ._rpc_identity import CALLER
 
 __all__ = ["dial"]
 
 
-def dial(addresses: Iterable[str], port: int, key: bytes, timeout: float) -> Channel:
-    """Connects to the first of ``addresses`` that proves the key within ``timeout`` seconds. The channel has no timeout yet.
+def dial(addresses: Iterable[str], port: int, context: ssl.SSLContext, timeout: float) -> Channel:
+    """Connects to the first of ``addresses`` that proves to be the caller within ``timeout`` seconds. The channel has no timeout
+    yet.
 
     Raises:
         ConnectionError: none does. The message has the reason for each.
@@ -31,7 +33,7 @@ def dial(addresses: Iterable[str], port: int, key: bytes, timeout: float) -> Cha
     failures: list[str] = []
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as cleanup:
         attempt: _Attempt
-        for attempt in _attempts(addresses, port, key, failures):
+        for attempt in _attempts(addresses, port, context, failures):
             cleanup.callback(attempt.close)
             selector.register(attempt.socket, selectors.EVENT_WRITE, attempt)
         while selector.get_map():
@@ -43,18 +45,18 @@ def dial(addresses: Iterable[str], port: int, key: bytes, timeout: float) -> Cha
             for selected, _ in events:
                 attempt = selected.data
                 try:
-                    channel = attempt.advance()
+                    reached = attempt.advance()
                 except (OSError, AuthenticationError) as error:
                     failures.append(f"{attempt.address}: {error}")
                     selector.unregister(attempt.socket)
                     continue
-                if channel is not None:
-                    return channel
-                selector.modify(attempt.socket, selectors.EVENT_READ, attempt)
+                if isinstance(reached, Channel):
+                    return reached
+                selector.modify(attempt.socket, reached, attempt)
     raise ConnectionError("; ".join(failures))
 
 
-def _attempts(addresses: Iterable[str], port: int, key: bytes, failures: list[str]) -> Iterator[_Attempt]:
+def _attempts(addresses: Iterable[str], port: int, context: ssl.SSLContext, failures: list[str]) -> Iterator[_Attempt]:
     for address in addresses:
         try:
             # Spark writes an IPv6 address in brackets.
@@ -69,48 +71,44 @@ def _attempts(addresses: Iterable[str], port: int, key: bytes, failures: list[st
             except OSError as error:
                 failures.append(f"{address} ({target[0]}): {error}")
                 continue
-            yield _Attempt(address, stream, target, key)
+            yield _Attempt(address, stream, target, context)
 
 
 class _Attempt:
-    """One address: connects, sends a random value, and checks the greeting."""
+    """One address: connects, and completes the handshake."""
 
-    def __init__(self, address: str, stream: socket.socket, target: Any, key: bytes) -> None:
+    def __init__(self, address: str, stream: socket.socket, target: Any, context: ssl.SSLContext) -> None:
         self.address = address
         self.socket = stream
-        self._key = key
-        self._nonce = secrets.token_bytes(NONCE)
-        self._greeting = b""
-        self._is_connected = False
+        self._context = context
+        self._tls: ssl.SSLSocket | None = None
         self._is_kept = False
         stream.setblocking(False)
         code = stream.connect_ex(target)
         self._refused = 0 if code == errno.EINPROGRESS else code
 
-    def advance(self) -> Channel | None:
-        """The next step, when the socket is ready for it. Returns the channel after the last one.
+    def advance(self) -> Channel | int:
+        """The next step, when the socket is ready for it. Returns the event that the step after it needs, and at last the channel.
 
         Raises:
             OSError: the address is not reached.
-            AuthenticationError: the other end does not hold the key.
+            AuthenticationError: the other end is not the caller.
         """
-        if not self._is_connected:
+        if self._tls is None:
             if code := self._refused or self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(code, os.strerror(code))
-            # So few bytes fit into the buffer of a new connection.
-            self.socket.send(self._nonce)
-            self._is_connected = True
-            return None
-        part = self.socket.recv(GREETING - len(self._greeting))
-        if not part:
-            raise ConnectionError("the connection ended early")
-        self._greeting += part
-        if len(self._greeting) < GREETING:
-            return None
-        channel = Channel.connected(self.socket, self._key, self._nonce, self._greeting)
-        self.socket.setblocking(True)
+            tls = self._context.wrap_socket(self.socket, server_hostname=CALLER, do_handshake_on_connect=False)
+            self.socket = self._tls = tls
+        try:
+            with tls_errors():
+                self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        self._tls.setblocking(True)
         self._is_kept = True
-        return channel
+        return Channel(self._tls)
 
     def close(self) -> None:
         """Closes the socket, unless its channel is kept."""

@@ -14,6 +14,7 @@ from . import _options as options
 from ._call_pickle import call_of_this_program
 from ._function_server import FunctionServer
 from ._local_addresses import addresses
+from ._rpc_identity import Identity
 from ._stderr_relay import StderrRelay
 from .errors import from_exit_code
 
@@ -138,13 +139,13 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
         JobError: the job failed.
     """
     read, write = os.pipe()
-    with open(read, "rb") as key_pipe:
+    with open(read, "rb") as identity_pipe:
         try:
             words = [*command, "--call-fd", str(write), *worker]
             job = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, pass_fds=[write])
         finally:
             os.close(write)
-        threading.Thread(target=_unlock, args=(os.dup(key_pipe.fileno()), server), daemon=True).start()
+        threading.Thread(target=_unlock, args=(os.dup(identity_pipe.fileno()), server), daemon=True).start()
     assert job.stderr is not None, "it is a pipe"
     stderr = StderrRelay(job.stderr)
     try:
@@ -164,8 +165,8 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
         raise from_exit_code(job.returncode, stderr.tail or f"the job ended with {job.returncode}")
 
 
-def _unlock(key_pipe: int, server: FunctionServer) -> None:
-    with open(key_pipe, "rb") as pipe:
-        # The line is empty if the driver ended before it had a key.
+def _unlock(identity_pipe: int, server: FunctionServer) -> None:
+    with open(identity_pipe, "rb") as pipe:
+        # The line is empty if the driver ended before it had an identity for us.
         if line := pipe.readline().strip():
-            server.unlock(bytes.fromhex(line.decode()))
+            server.unlock(Identity.decode(line))

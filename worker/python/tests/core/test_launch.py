@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import itertools
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 
@@ -16,13 +12,11 @@ import pytest
 
 import elasticrun
 from elasticrun import (
-    _authenticated_rpc,
     _function_outcomes,
     _function_server,
     _function_worker,
     _local_addresses,
     _options,
-    _rpc_dial,
     errors,
     launch,
 )
@@ -48,10 +42,10 @@ def test_results_come_by_rank(start):
     assert "RESULTS [(0, 3, 'x', [1], 3.0), (1, 3, 'x', [1], 3.0), (2, 3, 'x', [1], 3.0)]" in text
 
 
-def test_the_key_of_the_call_is_in_no_environment(start):
+def test_the_private_key_of_the_call_is_in_no_environment(start):
     start.script(
         """
-        import os
+        import json, os
         from elasticrun import _native
 
         def environment(pid):
@@ -62,10 +56,9 @@ def test_the_key_of_the_call_is_in_no_environment(start):
             agent = os.getppid()
             with open(f"/proc/{agent}/stat") as file:
                 driver = file.read().rpartition(")")[2].split()[1]
-            key = _native.call_key()
-            spellings = (key, key.hex().encode())
+            key = json.loads(_native.call_identity())["key"].encode()
             seen = [environment(pid) for pid in ("self", agent, driver)]
-            return len(key), all(seen), any(key in text for text in seen for key in spellings)
+            return len(key) > 100, all(seen), any(key[20:60] in text for text in seen)
         """,
         "work.py",
     )
@@ -73,7 +66,7 @@ def test_the_key_of_the_call_is_in_no_environment(start):
         import elasticrun, work
         print("RESULTS", elasticrun.run(work.work, np=2))
     """)
-    assert "RESULTS [(32, True, False), (32, True, False)]" in text
+    assert "RESULTS [(True, True, False), (True, True, False)]" in text
 
 
 def test_a_function_of_the_main_module_travels(start):
@@ -492,192 +485,6 @@ def test_a_master_of_spark_is_refused():
         elasticrun.run(print, env={**os.environ, "ELASTICRUN_SPARK": "yarn"})
 
 
-def test_who_does_not_hold_the_key_gets_no_answer():
-    asked = []
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
-    server.unlock(b"key")
-    try:
-        assert _authenticated_rpc.request(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"
-        with pytest.raises(ConnectionError, match="cannot reach the process that called"):
-            _authenticated_rpc.request(["127.0.0.1"], server.port, b"other", b"request")
-        # An unauthenticated client that announces a huge request is disconnected before memory is allocated for it.
-        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
-            stranger.sendall(bytes(32) + b"\xff" * 8 + bytes(32))
-            stranger.settimeout(10)
-            received = b""
-            while part := stranger.recv(4096):
-                received += part
-            # The random value and the greeting, which every server sends.
-            assert len(received) == 64
-    finally:
-        server.close()
-    assert asked == [b"request" * 100_000]
-
-
-@contextlib.contextmanager
-def _relay(target, cuts):
-    """A relay to ``target`` that closes its first connections before an answer goes through, ``cuts`` of them."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def forward(source, sink):
-            with contextlib.suppress(OSError):
-                while part := source.recv(4096):
-                    sink.sendall(part)
-            with contextlib.suppress(OSError):
-                sink.shutdown(socket.SHUT_WR)
-
-        def serve():
-            for number in itertools.count():
-                try:
-                    client, _ = listener.accept()
-                except OSError:
-                    return
-                with client, socket.create_connection(("127.0.0.1", target)) as server:
-                    asking = threading.Thread(target=forward, args=(client, server), daemon=True)
-                    asking.start()
-                    if number < cuts:
-                        # The greeting goes through and the request arrives, but no answer.
-                        client.sendall(server.recv(64, socket.MSG_WAITALL))
-                        server.recv(1)
-                        client.shutdown(socket.SHUT_RDWR)
-                    else:
-                        forward(server, client)
-                    asking.join()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-def test_a_request_is_repeated_until_its_answer_comes():
-    asked = []
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
-    server.unlock(b"key")
-    try:
-        with _relay(server.port, cuts=2) as port:
-            assert _authenticated_rpc.request(["127.0.0.1"], port, b"key", b"result", patience=300) == b"answer"
-    finally:
-        server.close()
-    assert asked == [b"result"] * 3
-
-
-def test_a_request_waits_for_a_server_that_is_unlocked_late(monkeypatch):
-    """As that of a caller that stands still. Each try waits for a short time only."""
-    monkeypatch.setattr(_authenticated_rpc, "_DIAL_TIMEOUT", 0.05)
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
-    tries = []
-    real = _authenticated_rpc.dial
-
-    def dial(*arguments):
-        tries.append(arguments)
-        if len(tries) == 3:
-            server.unlock(b"key")
-            monkeypatch.setattr(_authenticated_rpc, "_DIAL_TIMEOUT", 60.0)
-        return real(*arguments)
-
-    monkeypatch.setattr(_authenticated_rpc, "dial", dial)
-    try:
-        assert _authenticated_rpc.request(["127.0.0.1"], server.port, b"key", b"x", patience=300) == b"answer"
-    finally:
-        server.close()
-    assert len(tries) >= 3
-
-
-def test_an_address_that_leads_to_a_stranger_delays_no_other():
-    """The stranger accepts and is silent, longer than this test may take."""
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
-    server.unlock(b"key")
-    try:
-        with socket.create_server(("127.0.0.2", server.port)):
-            for addresses in (["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]):
-                channel = _rpc_dial.dial(addresses, server.port, b"key", 100_000)
-                with channel:
-                    channel.send(b"x")
-                    assert channel.receive() == b"answer"
-    finally:
-        server.close()
-
-
-def test_each_address_has_its_reason():
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
-    server.unlock(b"other")
-    try:
-        with pytest.raises(ConnectionError, match="cannot reach the process that called") as failed:
-            _authenticated_rpc.request(["127.0.0.1", "127.0.0.3"], server.port, b"key", b"x")
-    finally:
-        server.close()
-    assert "127.0.0.1: the other side does not hold the key" in str(failed.value)
-    assert "127.0.0.3: Connection refused" in str(failed.value) or "127.0.0.3: [Errno 111]" in str(failed.value)
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_a_server_of_all_addresses_has_those_of_ipv6():
-    server = _authenticated_rpc.Server("", lambda request: b"answer")
-    server.unlock(b"key")
-    try:
-        for address in ("127.0.0.1", "::1"):
-            assert _authenticated_rpc.request([address], server.port, b"key", b"x") == b"answer"
-    finally:
-        server.close()
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-@pytest.mark.parametrize("address", ["::1", "[::1]"])
-def test_a_server_may_listen_at_an_address_of_ipv6(address):
-    """In brackets as in Spark's ``spark.driver.host``."""
-    server = _authenticated_rpc.Server("::1", lambda request: b"answer")
-    server.unlock(b"key")
-    try:
-        assert _authenticated_rpc.request([address], server.port, b"key", b"x") == b"answer"
-    finally:
-        server.close()
-
-
-def _resolve_to_ipv6_first(monkeypatch, port):
-    """Gives the name "caller" an address of IPv6, where nothing listens, then one of IPv4."""
-    resolve = socket.getaddrinfo
-    found = [
-        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
-    ]
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda name, *a, **k: found if name == "caller" else resolve(name, *a, **k)
-    )
-
-
-def test_a_name_that_resolves_to_ipv6_first_is_reached_by_ipv4(monkeypatch):
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
-    server.unlock(b"key")
-    _resolve_to_ipv6_first(monkeypatch, server.port)
-    try:
-        assert _authenticated_rpc.request(["caller"], server.port, b"key", b"x") == b"answer"
-    finally:
-        server.close()
-
-
-def test_a_machine_without_ipv6_reaches_a_name_that_resolves_to_it_first(monkeypatch):
-    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
-    server.unlock(b"key")
-    _resolve_to_ipv6_first(monkeypatch, server.port)
-
-    real = socket.socket
-
-    def of_ipv4(family, *arguments, **named):
-        if family == socket.AF_INET6:
-            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-        return real(family, *arguments, **named)
-
-    monkeypatch.setattr(socket, "socket", of_ipv4)
-    try:
-        assert _authenticated_rpc.request(["caller"], server.port, b"key", b"x") == b"answer"
-    finally:
-        server.close()
-
-
 def test_loopback_is_the_last_address():
     found = _local_addresses.addresses()
     assert found[-1].startswith("127.") or found[-1] == "::1"
@@ -691,11 +498,11 @@ def test_a_result_that_comes_twice_counts_once():
         assert server.results_by_rank() == ["again"]
 
 
-def test_what_a_function_sends_before_its_end_reaches_the_caller(monkeypatch):
+def test_what_a_function_sends_before_its_end_reaches_the_caller(monkeypatch, this_job):
     taken = []
     with _function_server.FunctionServer(Call([], None, b""), "127.0.0.1", taken.append) as server:
-        server.unlock(b"key")
-        caller = _function_worker._Caller(Address(["127.0.0.1"], server._server.port), b"key")
+        server.unlock(this_job["caller"])
+        caller = _function_worker._Caller(Address(["127.0.0.1"], server._server.port), this_job["worker"])
         monkeypatch.setattr(_function_worker, "_caller", caller)
         _function_worker.progress({"epoch": 1})
         assert taken == [{"epoch": 1}]

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .._rpc_identity import Identity
 from .._stderr_relay import StderrRelay
 from ..errors import ElasticrunError
 
@@ -23,13 +24,13 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class DriverEndpoint:
-    """The endpoint at which agents join: run id, port, the join token of the job, and the key with which workers fetch a
-    call, in hexadecimal digits."""
+    """The endpoint at which agents join: run id, port, the join token of the job, and the identity by which workers
+    recognise the server of a call."""
 
     run_id: str
     port: int
     token: str = field(repr=False)
-    call_key: str = field(repr=False)
+    call_identity: Identity
 
 
 class DriverProcess:
@@ -62,7 +63,10 @@ class DriverProcess:
             line = self._lines.readline()
         except TimeoutError:
             raise ElasticrunError(f"the driver does not listen after {_TIMEOUT:.0f} s") from None
-        return DriverEndpoint(**json.loads(line)["listening"]) if line else None
+        if not line:
+            return None
+        found = json.loads(line)["listening"]
+        return DriverEndpoint(**{**found, "call_identity": Identity.decode(json.dumps(found["call_identity"]))})
 
     def drain(self, host: str, within: float | None = None) -> bool:
         """Drains a host: its workers leave at a common commit. ``within``: seconds until the host is gone, if known.

@@ -69,7 +69,7 @@ def run_job(
         if endpoint is None:
             raise from_exit_code(driver.wait() or 1, driver.stderr_tail)
         if server is not None:
-            server.unlock(bytes.fromhex(endpoint.call_key))
+            server.unlock(endpoint.call_identity)
         ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
         spec = TaskSpec(ports, endpoint.token, 0, distributed)
         listener = Listener(context)
