@@ -117,21 +117,24 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let store = store::start().context("cannot start a thread")?;
     let clock = Clock::start(settings.timeouts.heartbeat);
     let port = Port {
-        tls: trust.control_port()?,
-        trust: trust.clone(),
-        run_id: run_id.clone(),
+        access: control::Access {
+            tls: trust.control_port()?,
+            trust: trust.clone(),
+            run_id: run_id.clone(),
+            refusals: control::Refusals::default(),
+        },
         silence: lease_of(&settings).silence(),
         orphan_timeout: settings.timeouts.orphan,
         clock: clock.clone(),
         control: control_in,
         output: console.clone(),
         outputs: control::Outputs::default(),
-        refusals: control::Refusals::default(),
         store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),
     };
-    tasks.spawn(control::serve(listener, port).instrument(span.clone()));
+    span.in_scope(|| control::serve(listener, port))
+        .context("cannot serve the control port")?;
     tokio::task::spawn_blocking(admin_socket::remove_stale);
     // A job without one does not touch the directory of journals, whose disk may not answer.
     if settings.journal == config::Journal::InStateDirectory {

@@ -1,4 +1,4 @@
-//! One connection of an agent, from its handshake to its end.
+//! The control connection of an agent, from its registration to its end.
 
 use std::{
     io,
@@ -6,72 +6,41 @@ use std::{
     time::Duration,
 };
 
-use bytes::BufMut;
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{
     FromAgent, HostId, ToAgent,
-    control::{Output, OutputOf, OutputTaken, Register},
+    control::Register,
     frame::{self, FrameBuffer},
-    opening::Purpose,
-    store::StoreOf,
 };
-use elasticrun_tls::{
-    Error as TlsError, Handshake, TlsStream, enrol,
-    opening::{self, Accepted, Connection},
-};
-use serde::de::DeserializeOwned;
+use elasticrun_tls::TlsStream;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, split},
     net::TcpStream,
     sync::mpsc,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
-use super::{AGENT_KEEPS_OUTPUT, HANDSHAKE, Input, LINGER, Port};
-use crate::console::Piece;
+use super::{Input, Port};
 
 /// Capacity of the queue of commands to an agent. A healthy agent has a handful of them queued.
 const ORDERS: usize = 4096;
 
+/// How long an agent may take to read its last commands once its connection is closed.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// Why the connection of an agent that has ended is lost.
 const CLOSED: &str = "its agent closed the connection";
 
-/// How long TCP may wait for an acknowledgement. Missing heartbeats end the connection of an agent long before.
-const TCP_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// What the control port serves.
-const SERVES: [Purpose; 3] = [Purpose::Control, Purpose::Output, Purpose::Store];
-
-/// Why a peer was refused, or its connection ended.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    /// Its connection was not opened.
-    #[error(transparent)]
-    Opening(#[from] opening::Error),
-    /// It has no join token of this job.
-    #[error(transparent)]
-    Enrolment(#[from] enrol::Error),
-    /// It names a host that is not the one of its certificate.
-    #[error("it registers as host {host}, and has the certificate of another one")]
-    OtherHost {
-        /// The host that it names.
-        host: HostId,
-    },
-    /// The stream failed.
-    #[error("the connection failed: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl Error {
-    /// Whether the peer does not trust this driver, as an agent does that has the keys of an earlier job.
-    pub(super) fn is_refusal_of_peer(&self) -> bool {
-        matches!(
-            self,
-            Self::Opening(opening::Error::Tls(TlsError::Refused(_)))
-        )
-    }
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) from: SocketAddr,
+    /// The number of the connection.
+    pub(super) instance: u64,
+    /// The version of the protocol that both ends speak.
+    pub(super) version: u16,
 }
 
 /// Sends commands to one agent. Cheap to clone. The connection closes when the last clone is dropped.
@@ -104,92 +73,19 @@ impl Writer {
     }
 }
 
-/// Serves one connection. `handshake` is held until the peer has proved itself.
-pub(super) async fn run(
-    stream: TcpStream,
-    from: SocketAddr,
-    instance: u64,
-    port: Port,
-    handshake: Handshake,
+/// Serves the connection until its agent, the driver or the network ends it.
+pub(super) async fn serve(
+    stream: TlsStream<TcpStream>,
+    frames: FrameBuffer,
+    register: Register,
+    peer: Peer,
+    port: &Port,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot switch off Nagle's algorithm");
-    }
-    if let Err(error) = elasticrun_agent::tune_control(&stream, TCP_TIMEOUT) {
-        tracing::debug!(%error, "a connection is as it is");
-    }
-    // One for all that the peer must do to prove itself.
-    let deadline = Instant::now() + HANDSHAKE;
-    let opened = handshake.run(open(stream, from, &port, deadline)).await;
-    // One that gives way to others has taken too long.
-    let connection = match opened.unwrap_or(Err(opening::Error::TimedOut.into())) {
-        Ok(Some(connection)) => connection,
-        Ok(None) => return,
-        Err(error) => return port.refusals.log(from, &error),
-    };
-    drop(handshake);
-    let served = match connection.opened.purpose {
-        Purpose::Control => control(connection, from, instance, &port).await,
-        Purpose::Output => output(connection, instance, &port).await,
-        Purpose::Store => store(connection, &port).await,
-        Purpose::Memory => Ok(()),
-    };
-    match served {
-        Err(error @ Error::OtherHost { .. }) => port.refusals.log(from, &error),
-        Err(error) => tracing::debug!(peer = %from, %error, "a connection ended"),
-        Ok(()) => {}
-    }
-}
-
-/// Opens the connection of a peer. A host that proves a join token gets credentials, and connects again with them: `None`.
-async fn open(
-    stream: TcpStream,
-    from: SocketAddr,
-    port: &Port,
-    deadline: Instant,
-) -> Result<Option<Connection<TcpStream>>, Error> {
-    let left = || deadline.saturating_duration_since(Instant::now());
-    let stream = match opening::accept(stream, &port.tls, &SERVES, left()).await? {
-        Accepted::Opened(connection) => return Ok(Some(connection)),
-        Accepted::Enrolling(stream) => stream,
-    };
-    let find = |id| port.trust.find_token(id);
-    let issue = |host| port.trust.issue(host);
-    let host = enrol::grant(stream, left(), find, issue).await?;
-    tracing::debug!(peer = %from, host, "a host has proved its join token");
-    Ok(None)
-}
-
-/// Reads the first message of a peer, which names its host. The host must be that of its certificate.
-async fn introduced<T: DeserializeOwned>(
-    connection: &mut Connection<TcpStream>,
-    port: &Port,
-    host: impl Fn(&T) -> &HostId,
-) -> Result<T, Error> {
-    let (stream, frames) = (&mut connection.stream, &mut connection.frames);
-    let message = timeout(HANDSHAKE, opening::read(stream, frames))
-        .await
-        .unwrap_or(Err(opening::Error::TimedOut))?;
-    let host = host(&message);
-    match stream.session().peer_is_on(&port.run_id, host.as_str()) {
-        true => Ok(message),
-        false => Err(Error::OtherHost { host: host.clone() }),
-    }
-}
-
-async fn control(
-    mut connection: Connection<TcpStream>,
-    from: SocketAddr,
-    instance: u64,
-    port: &Port,
-) -> Result<(), Error> {
-    let register: Register =
-        introduced(&mut connection, port, |first: &Register| &first.host).await?;
-    let Connection {
-        stream,
-        frames,
-        opened,
-    } = connection;
+    let Peer {
+        from,
+        instance,
+        version,
+    } = peer;
     let host = register.host.clone();
     let span = error_span!("host", id = %host);
     let (reader, writer) = split(stream);
@@ -199,15 +95,15 @@ async fn control(
     port.tasks.spawn(written.instrument(span));
     let connected = Input::Connected {
         software: register.software.clone(),
-        version: opened.version,
-        agent: connected(register, from.ip(), instance, &port.run_id),
+        version,
+        agent: connected(register, from.ip(), instance, &port.access.run_id),
         writer: Writer {
             frames: sender,
             close: close.clone(),
         },
     };
     if port.control.send(connected).await.is_err() {
-        return Ok(());
+        return;
     }
     let why = tokio::select! {
         why = read(reader, frames, &host, instance, port) => why,
@@ -221,7 +117,6 @@ async fn control(
             why,
         })
         .await;
-    Ok(())
 }
 
 /// The registration as an event. Other hosts reach the agent at the address that it registers, else at the source address of
@@ -350,142 +245,11 @@ async fn write(
     let _ = timeout(linger, writer.shutdown()).await;
 }
 
-/// Passes the connection to the store's thread.
-async fn store(mut connection: Connection<TcpStream>, port: &Port) -> Result<(), Error> {
-    let agent = introduced(&mut connection, port, |first: &StoreOf| &first.host).await?;
-    // The runtime of another thread takes the socket over.
-    let (session, stream, unread) = connection.stream.into_parts();
-    let stream = TlsStream::new(session, stream.into_std()?, unread);
-    (port.store).connection_opened(agent, stream, connection.frames);
-    Ok(())
-}
-
-/// Passes output of workers to the console.
-async fn output(
-    mut connection: Connection<TcpStream>,
-    instance: u64,
-    port: &Port,
-) -> Result<(), Error> {
-    let OutputOf { host, sender } =
-        introduced(&mut connection, port, |first: &OutputOf| &first.host).await?;
-    let Connection {
-        mut stream,
-        mut frames,
-        ..
-    } = connection;
-    let open = port.outputs.open(host, instance);
-    // A network that is back within this time still delivers what the workers have printed.
-    let linger = port.orphan_timeout + AGENT_KEEPS_OUTPUT;
-    let mut acknowledged = None;
-    loop {
-        while let Some(output) = frames
-            .next_message::<Output>()
-            .map_err(opening::Error::Frame)?
-        {
-            let host = open.host.clone();
-            let number = output.number;
-            if sender.is_some_and(|sender| !port.outputs.take(&host, sender, number)) {
-                continue;
-            }
-            port.output.write(Piece { host, output }).await;
-            // A worker that prints without end must not hold up the run loop.
-            tokio::task::yield_now().await;
-        }
-        if let Some(sender) = sender {
-            let number = port.outputs.taken(&open.host, sender);
-            if acknowledged.replace(number) != Some(number) {
-                let taken = OutputTaken { number };
-                timeout(linger, opening::write(&mut stream, &taken))
-                    .await
-                    .unwrap_or(Ok(()))?;
-            }
-        }
-        let buffer = frames.buffer();
-        if read_output(&mut stream, buffer, &open.silent, &port.stop, linger).await? == 0 {
-            return Ok(());
-        }
-    }
-}
-
-/// Reads the next bytes of output. Gives 0 at the end of the connection, and when it is given up: its host is silent, and no
-/// byte has come for `linger`, or at the end of the job.
-async fn read_output(
-    stream: &mut (impl AsyncRead + Unpin),
-    buffer: &mut impl BufMut,
-    silent: &CancellationToken,
-    ends: &CancellationToken,
-    linger: Duration,
-) -> std::io::Result<usize> {
-    let given_up = async {
-        silent.cancelled().await;
-        let _ = timeout(linger, ends.cancelled()).await;
-    };
-    tokio::select! {
-        biased;
-        read = stream.read_buf(buffer) => read,
-        () = given_up => Ok(0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
-    use tokio::{io::duplex, task::yield_now};
+    use tokio::io::duplex;
 
     use super::*;
-
-    /// Longer than any test.
-    const LONG: Duration = Duration::from_secs(3600);
-
-    /// The tokens of a silent host and of the end of the job.
-    fn tokens(is_silent: bool, has_ended: bool) -> [CancellationToken; 2] {
-        [is_silent, has_ended].map(|is_set| {
-            let token = CancellationToken::new();
-            if is_set {
-                token.cancel();
-            }
-            token
-        })
-    }
-
-    /// Reads twice from a connection that has brought a byte and is over then.
-    async fn reads(is_silent: bool, has_ended: bool, linger: Duration) -> [usize; 2] {
-        let (mut agent, mut stream) = duplex(8);
-        agent.write_all(b"x").await.expect("there is room");
-        let [silent, ends] = tokens(is_silent, has_ended);
-        let mut buffer = BytesMut::new();
-        let mut counts = [usize::MAX; 2];
-        for count in &mut counts {
-            let read = read_output(&mut stream, &mut buffer, &silent, &ends, linger);
-            *count = read.await.expect("it is open");
-        }
-        counts
-    }
-
-    /// Whether a connection without a byte is waited for.
-    async fn waits(is_silent: bool, has_ended: bool) -> bool {
-        let (_agent, mut stream) = duplex(8);
-        let [silent, ends] = tokens(is_silent, has_ended);
-        let mut buffer = BytesMut::new();
-        let read = read_output(&mut stream, &mut buffer, &silent, &ends, LONG);
-        tokio::select! {
-            biased;
-            _ = read => false,
-            () = yield_now() => true,
-        }
-    }
-
-    #[tokio::test]
-    async fn output_of_a_silent_host_is_read_and_its_connection_is_given_up() {
-        assert_eq!(reads(true, false, Duration::ZERO).await, [1, 0]);
-        assert!(waits(true, false).await, "more may be on its way");
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_job_does_not_wait_for_the_output_of_a_silent_host() {
-        assert_eq!(reads(true, true, LONG).await, [1, 0]);
-        assert!(waits(false, true).await, "other hosts may have output");
-    }
 
     #[tokio::test]
     async fn an_agent_that_does_not_read_its_last_commands_is_not_waited_for() {

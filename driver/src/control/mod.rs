@@ -6,34 +6,30 @@
 //! None of these functions is cancel-safe. They run as tasks of a [`TaskTracker`] and end with it.
 
 mod connection;
+mod opening;
+mod output;
 mod outputs;
 mod refusals;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{FromAgent, HostId};
-use elasticrun_tls::{Handshakes, ServerConfig};
-use tokio::{net::TcpListener, sync::mpsc};
+use elasticrun_tls::TlsStream;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{clock::Clock, console::Console, store, trust::Trust};
+use crate::{clock::Clock, console::Console, store};
+use connection::Peer;
 pub use connection::Writer;
+pub use opening::Access;
+use opening::{First, Proved, Threads};
 pub use outputs::Outputs;
 pub use refusals::Refusals;
-
-/// How long a peer may take to prove itself.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// How long an agent may take to read its last commands once its connection is closed.
-const LINGER: Duration = Duration::from_secs(5);
-
-/// How long an agent keeps output that its driver does not take (`AgentOptions::output_timeout`).
-const AGENT_KEEPS_OUTPUT: Duration = Duration::from_secs(10);
-
-/// How many peers may be in their handshake at once. Silent ones give way.
-const MAX_HANDSHAKES: usize = 1024;
 
 /// Messages of agents to the run loop.
 #[derive(Debug)]
@@ -72,12 +68,8 @@ pub enum Input {
 /// The context of all connections.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Whose connections are accepted.
-    pub tls: ServerConfig,
-    /// Issues the credentials of hosts that enrol.
-    pub trust: Trust,
-    /// The id of the run. Agents that reconnect name it.
-    pub run_id: String,
+    /// Who is let in.
+    pub access: Access,
     /// Silence after which an agent is lost, by `clock`.
     pub silence: Duration,
     /// How long workers go on without the driver.
@@ -90,8 +82,6 @@ pub struct Port {
     pub output: Console,
     /// The connections for output.
     pub outputs: Outputs,
-    /// The log lines of refused peers.
-    pub refusals: Refusals,
     /// Takes connections to the key-value store.
     pub store: store::Handle,
     /// Ends the port.
@@ -101,38 +91,68 @@ pub struct Port {
 }
 
 /// Accepts agents until [`Port::stop`].
-pub async fn serve(listener: TcpListener, port: Port) {
-    let mut handshakes = Handshakes::new(MAX_HANDSHAKES);
-    let mut instance = 0;
-    let mut fails = false;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = port.stop.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, from)) => {
-                fails = false;
-                instance += 1;
-                // A socket of both families gives addresses of IPv4 as those of IPv6.
-                let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-                let handshake = tokio::select! {
-                    handshake = handshakes.begin() => handshake,
-                    () = port.stop.cancelled() => return,
-                };
-                let served = connection::run(stream, from, instance, port.clone(), handshake);
-                port.tasks.spawn(served.in_current_span());
-            }
-            Err(error) => {
-                // Most likely out of descriptors. Existing connections continue.
-                let full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-                if full && !std::mem::replace(&mut fails, true) {
-                    tracing::warn!(%error, "no agent can connect; raise the limit of open files (ulimit -n)");
-                } else {
-                    tracing::debug!(%error, "cannot accept a connection");
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+///
+/// # Errors
+/// The system has no thread or no descriptors left.
+pub fn serve(listener: TcpListener, port: Port) -> io::Result<()> {
+    let (threads, mut proved) = Threads::start(listener.into_std()?, port.access.clone())?;
+    let tasks = port.tasks.clone();
+    let serves = async move {
+        // They end with this task.
+        let _threads = threads;
+        loop {
+            let agent = tokio::select! {
+                agent = proved.recv() => agent,
+                () = port.stop.cancelled() => return,
+            };
+            let Some(agent) = agent else { return };
+            let served = connected(agent, port.clone());
+            port.tasks.spawn(served.in_current_span());
+        }
+    };
+    tasks.spawn(serves.in_current_span());
+    Ok(())
+}
+
+/// Serves the connection of an agent that has proved itself.
+async fn connected(agent: Proved, port: Port) {
+    let Proved {
+        stream,
+        frames,
+        from,
+        instance,
+        first,
+    } = agent;
+    if let First::Store(of) = first {
+        return port.store.connection_opened(of, stream, frames);
+    }
+    let stream = match of_this_runtime(stream) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!(peer = %from, %error, "cannot take a connection over"),
+    };
+    match first {
+        First::Control(register, version) => {
+            let peer = Peer {
+                from,
+                instance,
+                version,
+            };
+            connection::serve(stream, frames, *register, peer, &port).await;
+        }
+        First::Output(sends) => {
+            if let Err(error) = output::serve(stream, frames, sends, instance, &port).await {
+                tracing::debug!(peer = %from, %error, "a connection for output ended");
             }
         }
+        First::Store(_) => {}
     }
+}
+
+fn of_this_runtime(stream: TlsStream<std::net::TcpStream>) -> io::Result<TlsStream<TcpStream>> {
+    let (session, stream, unread) = stream.into_parts();
+    Ok(TlsStream::new(
+        session,
+        TcpStream::from_std(stream)?,
+        unread,
+    ))
 }

@@ -10,7 +10,7 @@ use std::{
 use elasticrun_plugin_sdk::text::one_line;
 use tokio::time::Instant;
 
-use super::connection;
+use super::opening;
 
 /// Lines that are logged in a window.
 const SHOWN: usize = 10;
@@ -37,7 +37,7 @@ impl Refusals {
     ///
     /// A peer that has refused this driver is no stranger that was kept out: an agent that has waited for the next job dials
     /// with the keys of the last one first. It is counted.
-    pub(super) fn log(&self, from: SocketAddr, error: &connection::Error) {
+    pub(super) fn log(&self, from: SocketAddr, error: &opening::Error) {
         // The words of a stranger may be in it.
         let text = one_line(&error.to_string());
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -219,7 +219,7 @@ impl Launcher {
         let span = self.log.host(&host);
         let trust = self.trust.clone();
         let supervised = async move {
-            let why = match trust.issue(host.to_string()).await {
+            let why = match trust.issue_elsewhere(host.to_string()).await {
                 Ok(credentials) => supervise(plan, launch(credentials), stopped).await,
                 Err(error) => error.to_string(),
             };
