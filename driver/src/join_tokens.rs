@@ -4,25 +4,29 @@
 //! - A user may replace the file as well. The driver reads it again when a host names a token that is unknown or has expired.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
 use elasticrun_tls::token::{Refusal, Token, TokenId, Tokens};
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::{
+    task::spawn_blocking,
+    time::{sleep, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::join_token::{self, LIFETIME};
 
-/// How often the file is read for hosts that name another token, at most.
+/// How often the file is read for hosts that name another token, at most. Hosts that come before wait for the next time.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token that replaces another one is valid for as long as that one, and for this long at least.
 const MIN_LIFETIME: Duration = Duration::from_hours(1);
 
-/// The pause after a token could not be replaced, at least.
-const RETRY_INTERVAL: Duration = Duration::from_mins(1);
+/// How often the age of the token is checked, and the pause after one could not be replaced. The clock may be set, and the
+/// user may give another token, so nothing is planned for longer.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The tokens of a job. There is one at least.
 #[derive(Debug)]
@@ -35,8 +39,19 @@ pub(crate) struct JoinTokens {
 struct State {
     tokens: Tokens,
     newest: Token,
+    /// When half of the time of the newest is over.
+    renewed_from: SystemTime,
     /// When the file was read last for a host.
     read: Option<Instant>,
+}
+
+/// What a host gets that names a token.
+#[derive(PartialEq, Eq, Debug)]
+enum Found {
+    /// The token, or the reason why it gets none.
+    Judged(Result<Token, Refusal>),
+    /// The file may have the token, and is not read again before this time.
+    NotBefore(Instant),
 }
 
 impl JoinTokens {
@@ -44,6 +59,7 @@ impl JoinTokens {
     pub(crate) fn new(token: Token, file: Option<PathBuf>) -> Self {
         let state = State {
             tokens: Tokens::new(vec![token.clone()]),
+            renewed_from: half_way(&token),
             newest: token,
             read: None,
         };
@@ -63,38 +79,46 @@ impl JoinTokens {
         self.lock().newest.clone()
     }
 
-    /// The token that a host names. Blocks: it may read the file.
+    /// The token that a host names. A token that is not known is one of the file, as it is after the call.
     ///
     /// # Errors
     /// It is not one of this job, or has expired.
-    pub(crate) fn find(&self, id: TokenId) -> Result<Token, Refusal> {
-        let now = SystemTime::now();
-        let found = self.lock().tokens.find(id, now).cloned();
-        if found.is_ok() || !self.may_read() {
-            return found;
+    pub(crate) async fn find(self: Arc<Self>, id: TokenId) -> Result<Token, Refusal> {
+        let asked = Instant::now();
+        loop {
+            let tokens = self.clone();
+            // It may read the file.
+            let found = spawn_blocking(move || tokens.look_up(id, asked)).await;
+            match found.unwrap_or(Found::Judged(Err(Refusal::Unknown(id)))) {
+                Found::Judged(result) => return result,
+                Found::NotBefore(time) => sleep_until(time.into()).await,
+            }
         }
-        self.read_file();
-        self.lock().tokens.find(id, now).cloned()
     }
 
-    /// Whether the file was not read for a host just now. It counts as read then.
-    fn may_read(&self) -> bool {
-        let (mut state, now) = (self.lock(), Instant::now());
-        let may = state
-            .read
-            .is_none_or(|read| now.duration_since(read) >= READ_INTERVAL);
-        if may {
-            state.read = Some(now);
+    /// The token that a host has named at `asked`. Blocks: it may read the file.
+    fn look_up(&self, id: TokenId, asked: Instant) -> Found {
+        // One host reads it for all that wait.
+        let mut state = self.lock();
+        let found = state.tokens.find(id, SystemTime::now()).cloned();
+        let (Err(_), Some(path)) = (&found, &self.file) else {
+            return Found::Judged(found);
+        };
+        match state.read {
+            Some(read) if read >= asked => return Found::Judged(found),
+            Some(read) if read.elapsed() < READ_INTERVAL => {
+                return Found::NotBefore(read + READ_INTERVAL);
+            }
+            _ => state.read = Some(Instant::now()),
         }
-        may
+        state.read_file(path);
+        Found::Judged(state.tokens.find(id, SystemTime::now()).cloned())
     }
 
-    /// Adds the token of the file. A file that cannot be read changes nothing: it may be about to be replaced.
+    /// Adds the token of the file, if there is one.
     fn read_file(&self) {
-        let Some(path) = &self.file else { return };
-        match elasticrun_agent::read_token_file(path) {
-            Ok(token) => self.add(token),
-            Err(error) => tracing::debug!(%error, "the join token is not read again"),
+        if let Some(path) = &self.file {
+            self.lock().read_file(path);
         }
     }
 
@@ -116,19 +140,44 @@ impl JoinTokens {
         if let Some(path) = &self.file {
             join_token::write(path, &token)?;
         }
-        self.add(token);
+        self.lock().add(token);
         Ok(())
     }
 
-    fn add(&self, token: Token) {
-        let mut state = self.lock();
-        state.tokens.add(token.clone());
-        state.newest = token;
+    /// Whether half of the time of the newest token is over, else how long it is until then.
+    fn must_renew(&self) -> Result<(), Duration> {
+        match self.lock().renewed_from.duration_since(SystemTime::now()) {
+            Ok(left) if !left.is_zero() => Err(left),
+            _ => Ok(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// Adds the token of the file. A file that cannot be read changes nothing: it may be about to be replaced.
+    fn read_file(&mut self, path: &Path) {
+        match elasticrun_agent::read_token_file(path) {
+            Ok(token) => self.add(token),
+            Err(error) => tracing::debug!(%error, "the join token is not read again"),
+        }
+    }
+
+    fn add(&mut self, token: Token) {
+        self.tokens.add(token.clone());
+        // Reading the same one again does not give it more time.
+        if token != self.newest {
+            self.renewed_from = half_way(&token);
+            self.newest = token;
+        }
+    }
+}
+
+fn half_way(token: &Token) -> SystemTime {
+    SystemTime::now() + time_left(token) / 2
 }
 
 fn time_left(token: &Token) -> Duration {
@@ -144,19 +193,21 @@ pub(crate) async fn keep_fresh(
 ) {
     let mut fails = false;
     loop {
-        let half = time_left(&tokens.newest()) / 2;
-        let pause = if fails {
-            half.max(RETRY_INTERVAL)
-        } else {
-            half
+        let pause = match tokens.must_renew() {
+            Ok(()) if !fails => Duration::ZERO,
+            Ok(()) => CHECK_INTERVAL,
+            Err(left) => left.min(CHECK_INTERVAL),
         };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        if tokens.must_renew().is_err() {
+            continue;
+        }
         let renewing = tokens.clone();
-        let renewal = async {
-            sleep(pause).await;
-            spawn_blocking(move || renewing.renew()).await
-        };
         let renewal = tokio::select! {
-            renewal = renewal => renewal,
+            renewal = spawn_blocking(move || renewing.renew()) => renewal,
             () = stop.cancelled() => return,
         };
         match renewal.map_err(anyhow::Error::from).flatten() {
@@ -201,7 +252,8 @@ mod tests {
         );
         assert!(time_left(&new) > Duration::from_hours(199), "{new:?}");
         for token in [old, new] {
-            assert_eq!(tokens.find(token.id()), Ok(token));
+            let found = tokens.look_up(token.id(), Instant::now());
+            assert_eq!(found, Found::Judged(Ok(token)));
         }
         assert_eq!(fs::read_dir(directory.path()).expect("ours").count(), 1);
     }
@@ -212,18 +264,25 @@ mod tests {
         let path = directory.path().join("token");
         let (old, new) = (token(Duration::ZERO), token(Duration::from_hours(1)));
         let tokens = JoinTokens::new(old.clone(), Some(path.clone()));
-        assert_eq!(tokens.find(old.id()), Err(Refusal::Expired(old.id())));
+        let asks = |token: &Token, asked| tokens.look_up(token.id(), asked);
+        let expired = || Found::Judged(Err(Refusal::Expired(old.id())));
+        let began = Instant::now();
+        assert_eq!(asks(&old, began), expired());
         join_token::write(&path, &new).expect("it is ours");
+        let read = tokens.lock().read.expect("it was read");
+        let waits = Found::NotBefore(read + READ_INTERVAL);
+        assert_eq!(asks(&new, Instant::now()), waits, "it was read just now");
         assert_eq!(
-            tokens.find(new.id()),
-            Err(Refusal::Unknown(new.id())),
-            "it was read just now"
+            asks(&new, began),
+            Found::Judged(Err(Refusal::Unknown(new.id()))),
+            "it was read after the host has asked"
         );
         tokens.lock().read = None;
-        assert_eq!(tokens.find(new.id()), Ok(new.clone()));
+        assert_eq!(asks(&new, Instant::now()), Found::Judged(Ok(new.clone())));
         assert_eq!(tokens.newest(), new);
         // A host with the old one still learns why it is refused.
-        assert_eq!(tokens.find(old.id()), Err(Refusal::Expired(old.id())));
+        tokens.lock().read = None;
+        assert_eq!(asks(&old, Instant::now()), expired());
         let restored = JoinTokens::restore(old, Some(path));
         assert_eq!(restored.newest(), new);
     }
@@ -240,6 +299,41 @@ mod tests {
         let tokens = JoinTokens::new(old, Some(path));
         tokens.renew().expect("it is read");
         assert_eq!(tokens.newest(), new);
+    }
+
+    #[tokio::test]
+    async fn hosts_that_come_just_after_the_file_was_read_wait_for_the_next_time() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("token");
+        let (old, new) = (
+            token(Duration::from_hours(1)),
+            token(Duration::from_hours(1)),
+        );
+        join_token::write(&path, &old).expect("it is ours");
+        let tokens = Arc::new(JoinTokens::new(old, Some(path.clone())));
+        let unknown = token(Duration::ZERO).id();
+        let refused = tokens.clone().find(unknown).await;
+        assert_eq!(refused, Err(Refusal::Unknown(unknown)));
+        join_token::write(&path, &new).expect("it is ours");
+        let hosts = (0..3).map(|_| tokens.clone().find(new.id()));
+        let found = tokio::task::JoinSet::from_iter(hosts).join_all().await;
+        assert_eq!(found, vec![Ok(new.clone()); 3]);
+    }
+
+    #[test]
+    fn a_token_must_be_renewed_once_half_of_its_time_is_over() {
+        let tokens = JoinTokens::new(token(Duration::from_hours(2)), None);
+        let left = tokens.must_renew().expect_err("it is new");
+        assert!(left > Duration::from_mins(59), "{left:?}");
+        let same = tokens.newest();
+        tokens.lock().renewed_from = SystemTime::now();
+        tokens.lock().add(same);
+        assert_eq!(tokens.must_renew(), Ok(()), "it is not new");
+        tokens.lock().add(token(Duration::from_secs(2)));
+        let left = tokens.must_renew().expect_err("it is new");
+        assert!(left <= Duration::from_secs(1), "{left:?}");
+        tokens.lock().add(token(Duration::ZERO));
+        assert_eq!(tokens.must_renew(), Ok(()));
     }
 
     #[test]
