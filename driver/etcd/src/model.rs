@@ -106,6 +106,8 @@ pub enum Op {
     Delete(Keys),
     /// Reads keys.
     Range(Keys),
+    /// Takes several steps. etcd limits the steps of a transaction to 128, and counts those of one level.
+    All(Vec<Op>),
 }
 
 impl std::fmt::Debug for Op {
@@ -117,6 +119,7 @@ impl std::fmt::Debug for Op {
             }
             Self::Delete(keys) => write!(f, "Delete({keys:?})"),
             Self::Range(keys) => write!(f, "Range({keys:?})"),
+            Self::All(steps) => f.debug_tuple("All").field(steps).finish(),
         }
     }
 }
@@ -130,6 +133,9 @@ impl Op {
             } }),
             Self::Delete(keys) => json!({ "request_delete_range": keys.to_json() }),
             Self::Range(keys) => json!({ "request_range": keys.to_json() }),
+            Self::All(steps) => json!({ "request_txn": {
+                "success": steps.iter().map(Self::to_json).collect::<Vec<_>>(),
+            } }),
         }
     }
 }

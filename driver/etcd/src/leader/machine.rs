@@ -244,8 +244,14 @@ impl Machine {
             fence,
             until: lease.until,
         };
-        self.limit = Some(lease.until + self.settings.give_up);
+        self.limit = self.limit_of(lease);
         self.due = Some(now);
+    }
+
+    /// Until when a leader with this lease tries to renew it.
+    fn limit_of(&self, lease: Lease) -> Option<Time> {
+        let after = self.settings.leader_gives_up?;
+        Some(lease.until + after)
     }
 
     fn kept_alive(&mut self, now: Time, sent: Time, id: LeaseId, ttl: Option<Duration>) {
@@ -261,7 +267,7 @@ impl Machine {
         };
         let lease = Lease::new(id, sent, ttl);
         self.lease = Some(lease);
-        self.limit = Some(lease.until + self.settings.give_up);
+        self.limit = self.limit_of(lease);
         if let Status::Leading { until, .. } = &mut self.status {
             *until = lease.until;
         }

@@ -16,8 +16,10 @@ pub struct Settings {
     pub nonce: u64,
     /// Addresses at which agents reach it.
     pub endpoints: Vec<String>,
-    /// How long a leader whose leadership has ended, or a candidate that has not reached etcd yet, tries on.
+    /// How long a candidate tries on that has not reached etcd yet.
     pub give_up: Duration,
+    /// How long a leader tries on whose leadership has ended without a successor; `None`: as long as it runs.
+    pub leader_gives_up: Option<Duration>,
 }
 
 /// The value of the key `leader`.

@@ -29,6 +29,9 @@ pub enum WriteError {
     /// Another process has taken its place, or its key is gone. Nothing was written.
     #[error("this process has been replaced as the leader of the run")]
     Fenced,
+    /// This process leads, and a condition of the caller does not hold. Nothing was written.
+    #[error("a condition of the write does not hold")]
+    Refused,
     /// etcd has not answered as it should. [`Error::may_have_happened`] says whether the steps may have been taken.
     #[error(transparent)]
     Etcd(#[from] Error),
@@ -96,23 +99,34 @@ impl Leader {
         self.status.borrow_and_update().clone()
     }
 
-    /// Takes steps as the leader, if the leadership has not ended and nothing has taken its place in etcd.
+    /// Follows what the candidate is.
+    pub fn statuses(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Takes steps as the leader, if the leadership has not ended, nothing has taken its place in etcd, and all conditions hold.
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub async fn write(&self, steps: &[Op]) -> Result<Outcome, WriteError> {
+    pub async fn write(&self, conditions: &[Compare], steps: &[Op]) -> Result<Outcome, WriteError> {
         let fence = match self.status() {
             Status::Leading { fence, until, .. } if self.clock.now() < until => fence,
             _ => return Err(WriteError::NotLeader),
         };
         let own = Compare::Created(self.names.leader.clone(), fence);
-        let outcome = self.client.txn(&[own], steps, &[]).await?;
-        if !outcome.succeeded {
-            // Without a receiver the candidate has retired.
-            let _ = self.events.send(Event::Fenced(fence));
-            return Err(WriteError::Fenced);
+        let compares = [&[own], conditions].concat();
+        let read = Op::Range(Keys::One(self.names.leader.clone()));
+        let outcome = self.client.txn(&compares, steps, &[read]).await?;
+        if outcome.succeeded {
+            return Ok(outcome);
         }
-        Ok(outcome)
+        let leader = outcome.found.first().and_then(|found| found.first());
+        if leader.is_some_and(|leader| leader.create_revision == fence) {
+            return Err(WriteError::Refused);
+        }
+        // Without a receiver the candidate has retired.
+        let _ = self.events.send(Event::Fenced(fence));
+        Err(WriteError::Fenced)
     }
 
     /// Gives the leadership back, so that another candidate need not wait for the end of the lease.

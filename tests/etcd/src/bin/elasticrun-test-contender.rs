@@ -21,6 +21,7 @@ async fn main() {
         nonce: nonce.parse().expect("a number"),
         endpoints: vec![],
         give_up: Duration::from_secs(60),
+        leader_gives_up: Some(Duration::from_secs(60)),
     };
     let client = Client::new(&Options::new(arguments.collect())).expect("no password in clear");
     let leader = Leader::start(client, &prefix, settings);
@@ -46,7 +47,7 @@ async fn main() {
                 value: nonce.clone().into(),
                 lease: LeaseId(0),
             };
-            match leader.write(&[step]).await {
+            match leader.write(&[], &[step]).await {
                 Ok(outcome) => println!("wrote {}", outcome.revision.0),
                 Err(WriteError::Etcd(_)) => {}
                 Err(_) if is_refused => {}

@@ -12,7 +12,7 @@ use std::{
 
 use crate::support::{client, cluster, eventually, key, put, read};
 use elasticrun_etcd::{
-    Client, LeaseId, Revision,
+    Client, Compare, LeaseId, Op, Revision,
     leader::{Clock, Leader, Settings, Status, WriteError},
 };
 use nix::{
@@ -28,6 +28,7 @@ fn settings(nonce: u64, ttl: u64) -> Settings {
         nonce,
         endpoints: vec![format!("driver-{nonce}:1")],
         give_up: Duration::from_secs(60),
+        leader_gives_up: Some(Duration::from_secs(60)),
     }
 }
 
@@ -63,10 +64,13 @@ async fn a_standby_takes_over_when_its_leader_resigns() {
         _ => None,
     });
     assert_eq!(known.await.endpoints, ["driver-1:1"]);
-    assert_eq!(second.write(&[]).await, Err(WriteError::NotLeader));
+    assert_eq!(second.write(&[], &[]).await, Err(WriteError::NotLeader));
     first.resign().await;
     assert_eq!(leads(&mut second, 1).await.0, 2);
-    second.write(&[put("a", "1", LeaseId(0))]).await.unwrap();
+    second
+        .write(&[], &[put("a", "1", LeaseId(0))])
+        .await
+        .unwrap();
     assert!(read(&client, "a").await.unwrap().is_some());
 }
 
@@ -81,10 +85,10 @@ async fn a_leader_whose_machine_was_suspended_beyond_its_lease_leads_no_longer()
     });
     let mut leader = Leader::start_with(client, RUN, settings(1, 600), clock);
     leads(&mut leader, 1).await;
-    assert!(leader.write(&[]).await.is_ok());
+    assert!(leader.write(&[], &[]).await.is_ok());
     // The key is still there, and no timer has ended: only the clock tells.
     slept.store(601, Ordering::SeqCst);
-    assert_eq!(leader.write(&[]).await, Err(WriteError::NotLeader));
+    assert_eq!(leader.write(&[], &[]).await, Err(WriteError::NotLeader));
 }
 
 #[tokio::test]
@@ -98,13 +102,36 @@ async fn a_leader_whose_key_is_gone_writes_nothing_and_leads_again_in_a_new_epoc
         .await
         .unwrap()
         .unwrap();
-    assert!(leader.write(&[]).await.is_ok());
+    assert!(leader.write(&[], &[]).await.is_ok());
     client.revoke(held.lease).await.unwrap();
     let step = [put("a", "1", LeaseId(0))];
-    assert_eq!(leader.write(&step).await, Err(WriteError::Fenced));
+    assert_eq!(leader.write(&[], &step).await, Err(WriteError::Fenced));
     assert_eq!(read(&client, "a").await.unwrap(), None);
     assert_eq!(leads(&mut leader, 2).await.0, 2);
-    leader.write(&step).await.unwrap();
+    leader.write(&[], &step).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_of_a_leader_has_conditions_of_its_own() {
+    let cluster = cluster!(1);
+    let client = client(&cluster);
+    let mut leader = Leader::start(client.clone(), RUN, settings(1, 600));
+    leads(&mut leader, 1).await;
+    let steps: Vec<_> = (0..100)
+        .map(|index| put(&format!("k{index}"), "1", LeaseId(0)))
+        .collect();
+    // More steps than etcd takes on one level.
+    let nested = [
+        Op::All(steps.clone()),
+        Op::All(vec![put("a", "1", LeaseId(0))]),
+    ];
+    let absent = [Compare::Modified("a".into(), Revision(0))];
+    leader.write(&absent, &nested).await.unwrap();
+    assert!(read(&client, "k99").await.unwrap().is_some());
+    let refused = leader.write(&absent, &[put("b", "1", LeaseId(0))]).await;
+    assert_eq!(refused, Err(WriteError::Refused));
+    assert_eq!(read(&client, "b").await.unwrap(), None);
+    assert!(matches!(leader.status(), Status::Leading { .. }));
 }
 
 #[tokio::test]
@@ -114,12 +141,12 @@ async fn a_leader_without_etcd_stops_to_write_and_goes_on_when_it_is_back() {
     leads(&mut leader, 1).await;
     (0..3).for_each(|index| cluster.kill(index));
     let step = [put("a", "1", LeaseId(0))];
-    while leader.write(&step).await != Err(WriteError::NotLeader) {
+    while leader.write(&[], &step).await != Err(WriteError::NotLeader) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     (0..3).for_each(|index| cluster.restart(index));
     cluster.wait_ready();
-    while leader.write(&step).await.is_err() {
+    while leader.write(&[], &step).await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(matches!(leader.status(), Status::Leading { .. }));

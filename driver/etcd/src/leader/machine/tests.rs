@@ -99,6 +99,7 @@ fn candidate(nonce: u64, now: Time) -> Machine {
         nonce,
         endpoints: vec![format!("driver-{nonce}:1")],
         give_up: 60 * SECOND,
+        leader_gives_up: Some(60 * SECOND),
     };
     Machine::new(settings, now)
 }
@@ -304,6 +305,35 @@ fn a_refusal_ends_a_candidate_at_once() {
     machine.receive(now, refusal, &mut out);
     let status = Status::Unreachable("wrong password".into());
     assert_eq!(machine.status(), &status);
+}
+
+#[test]
+fn a_leader_that_never_gives_up_leads_again_after_a_long_outage() {
+    let (mut now, mut etcd) = (START, Etcd::default());
+    let settings = Settings {
+        ttl: TTL,
+        nonce: 1,
+        endpoints: Vec::new(),
+        give_up: 60 * SECOND,
+        leader_gives_up: None,
+    };
+    let mut machine = Machine::new(settings, now);
+    run(&mut machine, &mut etcd, now);
+    let (epoch, ..) = leading(&machine).expect("it leads");
+    let mut out = Vec::new();
+    for _ in 0..100_000 {
+        now += SECOND;
+        machine.tick(now, &mut out);
+        machine.receive(now, failed(), &mut out);
+        out.clear();
+    }
+    let (_, _, until) = leading(&machine).expect("it is not replaced");
+    assert!(until < now, "it does not act");
+    etcd.leader = None;
+    now += SECOND;
+    run(&mut machine, &mut etcd, now);
+    let (later, _, until) = leading(&machine).expect("it leads again");
+    assert!(later > epoch && until > now);
 }
 
 #[test]
