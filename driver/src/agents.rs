@@ -129,6 +129,16 @@ impl Agents {
         })
     }
 
+    /// Queues a command for the agents of all hosts.
+    pub(crate) fn queue_for_all(&mut self, command: &AgentCommand) {
+        let hosts: Vec<_> = self.admitted.keys().cloned().collect();
+        for host in hosts {
+            if let Err(instance) = self.queue(&host, command.clone()) {
+                tracing::debug!(%host, instance, "a command does not reach its agent");
+            }
+        }
+    }
+
     /// Sends the queued commands, in one write for each agent. Returns the agents that do not read their commands.
     pub(crate) fn flush(&mut self) -> Vec<(HostId, u64)> {
         let mut unresponsive = Vec::new();

@@ -9,9 +9,10 @@ use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 
 use crate::{
     config::{self, Settings, Words},
+    control_port::ControlPort,
     environment, join_token,
     join_tokens::JoinTokens,
-    journal::{self, Configuration, Entries, Epoch, Journal, Notice},
+    journal::{self, Configuration, Entries, Epoch, EtcdRun, Journal, Notice},
     seed::seed,
     trust::Trust,
 };
@@ -54,6 +55,8 @@ pub struct Resume {
     pub journal: Journal,
     /// What it reports.
     pub notices: mpsc::Receiver<Notice>,
+    /// The port of a driver that has waited. Agents have been told of it.
+    pub(crate) port: Option<ControlPort>,
 }
 
 /// A random id of a run.
@@ -92,6 +95,14 @@ impl Begin {
         match self {
             Self::New { settings, .. } => settings,
             Self::Resume(resume) => &resume.settings,
+        }
+    }
+
+    /// The port that agents have been told of, if they have.
+    pub(crate) fn take_port(&mut self) -> Option<ControlPort> {
+        match self {
+            Self::New { .. } => None,
+            Self::Resume(resume) => resume.port.take(),
         }
     }
 
@@ -140,7 +151,7 @@ impl Begin {
             }
             Self::Resume(resume) => Ok(Identity {
                 run_id: resume.run_id.clone(),
-                epoch: DriverEpoch(resume.epoch.0 + 1),
+                epoch: (resume.journal.epoch()).unwrap_or(DriverEpoch(resume.epoch.0 + 1)),
                 trust: resume.trust.clone(),
                 is_new: false,
                 listen: Some(resume.config.listen),
@@ -152,7 +163,7 @@ impl Begin {
     }
 
     /// The journal of the run, with the epoch of this driver, and the configuration of a new run. Both are durable when this
-    /// returns, so call it before the port opens.
+    /// returns, so call it before the port opens. Agents reach it at `endpoints`.
     ///
     /// # Errors
     /// The journal that the user has named cannot be used, or the epoch of a resumed run cannot be written.
@@ -160,14 +171,21 @@ impl Begin {
         self,
         identity: &Identity,
         listen: SocketAddr,
+        endpoints: Vec<String>,
     ) -> anyhow::Result<Opened> {
         let epoch = Epoch {
             epoch: identity.epoch,
             nonce: seed()?,
+            endpoints: endpoints.clone(),
         };
         match self {
-            Self::Resume(resume) => {
-                let answered = resume.journal.persist([epoch.entry()]);
+            Self::Resume(mut resume) => {
+                let moved = resume.config.listen != listen;
+                // A later driver on this machine listens where agents know this one.
+                resume.config.listen = listen;
+                let config = moved.then(|| resume.config.entry());
+                let entries = [epoch.entry()].into_iter().chain(config);
+                let answered = resume.journal.persist(entries);
                 let written = async { answered.await?.map_err(anyhow::Error::msg) };
                 in_time(CREATE_TIMEOUT, written).await?;
                 Ok((Some(resume.journal), Some(resume.notices)))
@@ -184,10 +202,14 @@ impl Begin {
                     &identity.trust,
                 );
                 let entries = [configuration.entry(), epoch.entry()];
-                let created = create(&settings.journal, &identity.run_id, entries).await;
+                let lease = config::lease_in_etcd(settings.timeouts.orphan);
+                let place = (&settings.journal, lease, endpoints);
+                let created = create(place, &identity.run_id, entries).await;
                 match (created, settings.journal) {
                     (Ok(journal), _) => Ok(journal.unzip()),
-                    (Err(error), config::Journal::File(_)) => Err(error.context("--journal")),
+                    (Err(error), config::Journal::File(_) | config::Journal::Etcd(_)) => {
+                        Err(error.context("--journal"))
+                    }
                     (Err(error), _) if settings.supervise => Err(error.context("--supervise")),
                     (Err(error), _) => {
                         let (notify, notices) = mpsc::channel(1);
@@ -203,24 +225,36 @@ impl Begin {
 
 /// Creates the journal of a new run with these entries.
 async fn create(
-    place: &config::Journal,
+    (place, lease, endpoints): (&config::Journal, Duration, Vec<String>),
     run_id: &str,
     entries: [journal::Entry; 2],
 ) -> anyhow::Result<Option<(Journal, mpsc::Receiver<Notice>)>> {
-    let path = match place {
+    let run = run_id.to_owned();
+    // Not on this thread: neither the disk nor etcd may answer.
+    let (shown, created) = match place {
         config::Journal::None => return Ok(None),
-        config::Journal::File(path) => path.clone(),
-        config::Journal::InStateDirectory => journal::in_state_directory(run_id)
-            .context("neither XDG_STATE_HOME nor HOME is set to an absolute path")?,
+        config::Journal::Etcd(place) => {
+            let (shown, place) = (place.to_string(), place.clone());
+            let create =
+                move || Journal::create_in_etcd(EtcdRun::new(&place, &run)?, lease, endpoints);
+            (shown, spawn_blocking(create))
+        }
+        config::Journal::File(_) | config::Journal::InStateDirectory => {
+            let path = match place {
+                config::Journal::File(path) => Some(path.clone()),
+                _ => journal::in_state_directory(run_id),
+            };
+            let path =
+                path.context("neither XDG_STATE_HOME nor HOME is set to an absolute path")?;
+            let shown = path.display().to_string();
+            (shown, spawn_blocking(move || Journal::create(&path, &run)))
+        }
     };
-    let (shown, run) = (path.display().to_string(), run_id.to_owned());
     let created = async {
-        // Not on this thread: the disk may not answer.
-        let created = spawn_blocking(move || Journal::create(&path, &run)).await?;
         // The text has that of the cause.
-        let created = created.map_err(|error| anyhow::Error::msg(error.to_string()))?;
+        let created = (created.await?).map_err(|error| anyhow::Error::msg(error.to_string()))?;
         let answer = created.0.persist(entries).await?;
-        // Without the configuration no driver could resume the run, and the files are removed.
+        // Without the configuration no driver could resume the run, and the journal is removed.
         answer.map_err(anyhow::Error::msg)?;
         Ok(created)
     };
@@ -237,9 +271,9 @@ async fn create(
     Ok(Some((journal, notices)))
 }
 
-/// A disk has not answered in time.
+/// The journal has not answered in time.
 #[derive(Debug, thiserror::Error)]
-#[error("the disk has not answered for {0:?}")]
+#[error("it has not answered for {0:?}")]
 struct Late(Duration);
 
 /// The result of `work`, if it comes within `limit`.
@@ -288,7 +322,7 @@ mod tests {
     /// The run of a journal. The driver that has ended may hold the lock for a moment.
     async fn found(request: &ResumeRequest) -> Begin {
         loop {
-            match find(request) {
+            match find(request, &|_| {}) {
                 Ok(Found::Unfinished(run)) => return run.begin(false).expect("sound"),
                 Ok(Found::Ended(outcome)) => panic!("{outcome:?}"),
                 Err(error) if error.to_string().contains("has a driver") => {
@@ -307,11 +341,15 @@ mod tests {
         let begin = new_run(&path);
         let (first, settings) = (begin.identity().expect("ours"), begin.settings().clone());
         assert_eq!((first.epoch, first.listen), (DriverEpoch(1), None));
-        let (journal, _notices) = begin.journal(&first, listen).await.expect("created");
+        let (journal, _notices) = begin
+            .journal(&first, listen, Vec::new())
+            .await
+            .expect("created");
         journal.expect("it has one").keep();
         let request = ResumeRequest {
             run: first.run_id.clone(),
-            journal: Some(path),
+            journal: config::Journal::File(path),
+            standby: None,
         };
         for epoch in 2..4 {
             let begin = found(&request).await;
@@ -325,7 +363,12 @@ mod tests {
             assert_eq!(later.trust.secret(), first.trust.secret());
             assert!(!later.is_new);
             assert_eq!(begin.settings(), &settings);
-            drop(begin.journal(&later, listen).await.expect("written"));
+            drop(
+                begin
+                    .journal(&later, listen, Vec::new())
+                    .await
+                    .expect("written"),
+            );
         }
     }
 
@@ -343,7 +386,10 @@ mod tests {
         let begin = new_run(&directory.path().join("journal"));
         let identity = begin.identity().expect("ours");
         let listen = SocketAddr::from(([127, 0, 0, 1], 61_000));
-        let (journal, _notices) = begin.journal(&identity, listen).await.expect("created");
+        let (journal, _notices) = begin
+            .journal(&identity, listen, Vec::new())
+            .await
+            .expect("created");
         let count = || std::fs::read_dir(directory.path()).expect("ours").count();
         assert_eq!(count(), 3);
         drop(journal);
@@ -356,7 +402,7 @@ mod tests {
         let identity = begin.identity().expect("ours");
         let listen = SocketAddr::from(([127, 0, 0, 1], 1));
         let error = begin
-            .journal(&identity, listen)
+            .journal(&identity, listen, Vec::new())
             .await
             .expect_err("no file can be made");
         assert!(

@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::{
-    config::{Journal, Settings},
+    config::{Journal, Settings, interface_addresses},
     start::is_local,
 };
 
@@ -93,6 +93,11 @@ impl ControlPort {
         self.address
     }
 
+    /// The addresses at which agents reach the port, best first.
+    pub(crate) fn reachable_at(&self) -> Vec<String> {
+        reachable_at(self.address, interface_addresses())
+    }
+
     /// Lets agents connect.
     ///
     /// # Errors
@@ -104,5 +109,42 @@ impl ControlPort {
             TcpListener::from_std(self.socket.into())
         };
         open().with_context(|| format!("cannot listen at {address}"))
+    }
+}
+
+/// The addresses at which agents reach a socket on a machine with these interfaces. Loopback addresses are the last resort: agents
+/// of this machine reach the others as well.
+fn reachable_at(bound: SocketAddr, interfaces: impl Iterator<Item = IpAddr>) -> Vec<String> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound.to_string()];
+    }
+    let is_usable = |ip: &IpAddr| match ip {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(ip) => bound.is_ipv6() && !ip.is_unicast_link_local(),
+    };
+    let (local, mut all): (Vec<_>, Vec<_>) =
+        (interfaces.filter(is_usable)).partition(|ip: &IpAddr| ip.is_loopback());
+    if all.is_empty() {
+        all = local;
+    }
+    let at = |ip| SocketAddr::new(ip, bound.port()).to_string();
+    all.into_iter().map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_at_all_addresses_is_reached_at_those_of_the_machine() {
+        let interfaces = ["127.0.0.1", "::1", "10.0.0.1", "fe80::1", "fd00::1"];
+        let interfaces = interfaces.map(|ip| ip.parse::<IpAddr>().expect("an address"));
+        let at = |bound: &str, interfaces: &[IpAddr]| {
+            reachable_at(bound.parse().expect("sound"), interfaces.iter().copied())
+        };
+        assert_eq!(at("[::]:7", &interfaces), ["10.0.0.1:7", "[fd00::1]:7"]);
+        assert_eq!(at("0.0.0.0:7", &interfaces), ["10.0.0.1:7"]);
+        assert_eq!(at("0.0.0.0:7", &interfaces[..2]), ["127.0.0.1:7"]);
+        assert_eq!(at("127.0.0.1:7", &interfaces), ["127.0.0.1:7"]);
     }
 }

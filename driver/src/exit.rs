@@ -27,6 +27,9 @@ pub const STATE_LOST: u8 = 6;
 /// `elasticrun resume` cannot continue the run: its journal cannot be read, another driver has it, or its address is taken.
 pub const JOURNAL: u8 = 7;
 
+/// Another driver continues the run, as the journal in etcd says. The agents belong to it.
+pub const REPLACED: u8 = 9;
+
 /// Of a driver below a supervisor, which does not show it: the run cannot be resumed now, for a reason that may be over soon.
 pub const NOT_RESUMED: u8 = 75;
 
@@ -34,7 +37,7 @@ pub const NOT_RESUMED: u8 = 75;
 pub const TASK_ABANDONED: u8 = 8;
 
 /// The codes that a user may see, with their meaning, for `--help` and the man page.
-pub(crate) const DOCUMENTED: [(&str, &str); 9] = [
+pub(crate) const DOCUMENTED: [(&str, &str); 10] = [
     ("0", "success"),
     ("1", "a worker failed the job"),
     ("2", "usage or configuration"),
@@ -43,6 +46,7 @@ pub(crate) const DOCUMENTED: [(&str, &str); 9] = [
     ("5", "first discovery failed"),
     ("6", "no committed state left"),
     ("7", "run cannot be resumed"),
+    ("9", "another driver continues the run"),
     ("128+N", "stopped by signal N"),
 ];
 

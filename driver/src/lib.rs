@@ -18,6 +18,7 @@ pub mod dry_run;
 mod embedder;
 mod environment;
 pub mod exit;
+mod former_driver;
 pub mod host_agent;
 pub mod inputs;
 pub mod join_token;

@@ -77,13 +77,10 @@ fn supervised(
     begin: impl FnOnce(Option<String>, config::Settings) -> Begin,
 ) -> anyhow::Result<u8> {
     let run = begin::new_run_id()?;
-    let journal = match &settings.journal {
-        config::Journal::File(path) => Some(path.clone()),
-        config::Journal::InStateDirectory | config::Journal::None => None,
-    };
     let request = resume::ResumeRequest {
         run: run.clone(),
-        journal,
+        journal: settings.journal.clone(),
+        standby: None,
     };
     let first = |starting| code(drive(begin(Some(run), settings), Some(starting)));
     Ok(supervise::supervise(first, |starting| {
@@ -118,7 +115,10 @@ fn resume(request: &resume::ResumeRequest, starting: Option<Starting>) -> u8 {
         true => fail_with(not_now, &error.to_string()),
         false => fail_with(exit::JOURNAL, &error.to_string()),
     };
-    match resume::find(request) {
+    let say = |line: &str| {
+        let _ = writeln!(io::stderr(), "elasticrun: {line}");
+    };
+    match resume::find(request, &say) {
         Ok(resume::Found::Unfinished(run)) => {
             let begin = match run.begin(starting.is_some()) {
                 Ok(begin) => begin,

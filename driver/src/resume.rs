@@ -1,16 +1,15 @@
 //! `elasticrun resume RUN_ID`: reads the journal of a run, which a new driver continues if the run has no outcome.
 
-use std::{
-    env, io,
-    path::{self, PathBuf},
-};
+use std::{env, io, net::SocketAddr, path, thread};
 
 use elasticrun_protocol::DriverEpoch;
 
 use crate::{
     begin::{Begin, Resume},
-    config::{self, Settings},
-    journal::{self, Configuration, Epoch, Final, Journal, Stored},
+    config::{self, EtcdPlace, Settings},
+    control_port::ControlPort,
+    former_driver,
+    journal::{self, Configuration, Epoch, EtcdRun, Final, Journal, Stored, Wait},
 };
 
 /// The command `resume`.
@@ -18,8 +17,17 @@ use crate::{
 pub struct ResumeRequest {
     /// The id of the run.
     pub run: String,
-    /// The journal. `None`: in the state directory of the user.
-    pub journal: Option<PathBuf>,
+    /// The journal. [`config::Journal::None`] is the one in the state directory of the user, too.
+    pub journal: config::Journal,
+    /// Wait for the end of the run's driver, however long it lives.
+    pub standby: Option<Standby>,
+}
+
+/// A driver that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standby {
+    /// Where it will listen. `None`: at a free port, on loopback if all hosts of the run are local.
+    pub listen: Option<SocketAddr>,
 }
 
 /// A run that was found.
@@ -36,6 +44,7 @@ pub enum Found {
 pub struct Unfinished {
     run: String,
     stored: Stored,
+    port: Option<ControlPort>,
 }
 
 /// Why no driver can continue a run.
@@ -80,6 +89,14 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// A standby driver has no port.
+    #[error("run {run}: {why}")]
+    Port {
+        /// The run.
+        run: String,
+        /// Why.
+        why: String,
+    },
     /// The working directory of the run is not usable.
     #[error("the working directory {directory} of run {run} cannot be used: {why}")]
     Directory {
@@ -102,9 +119,11 @@ impl Error {
                 error,
                 journal::Error::Locked { .. }
                     | journal::Error::InUse { .. }
+                    | journal::Error::Led { .. }
+                    | journal::Error::Etcd { .. }
                     | journal::Error::Io { .. }
             ),
-            Self::Directory { .. } => true,
+            Self::Directory { .. } | Self::Port { .. } => true,
             Self::NoPlace { .. }
             | Self::Missing { .. }
             | Self::Settings { .. }
@@ -114,25 +133,120 @@ impl Error {
     }
 }
 
-/// Reads the journal of a run.
+/// Reads the journal of a run. Tells by `say` what it waits for.
 ///
 /// # Errors
 /// The journal cannot be read. It stays as it is.
-pub fn find(request: &ResumeRequest) -> Result<Found, Error> {
+pub fn find(request: &ResumeRequest, say: &dyn Fn(&str)) -> Result<Found, Error> {
     let run = request.run.clone();
     let path = match &request.journal {
-        Some(path) => path::absolute(path).unwrap_or_else(|_| path.clone()),
-        None => journal::in_state_directory(&run).ok_or(Error::NoPlace { run: run.clone() })?,
-    };
-    let stored = Journal::read(&path, &run)?;
-    Ok(match Final::read(&stored.entries) {
-        Some(outcome) => Found::Ended(outcome),
-        None if Final::is_in(&stored.entries) => {
-            let what = "outcome";
-            return Err(Error::Missing { run, what });
+        config::Journal::Etcd(place) => return find_in_etcd(request, place, say),
+        config::Journal::File(path) => path::absolute(path).unwrap_or_else(|_| path.clone()),
+        config::Journal::InStateDirectory | config::Journal::None => {
+            journal::in_state_directory(&run).ok_or(Error::NoPlace { run: run.clone() })?
         }
-        None => Found::Unfinished(Box::new(Unfinished { run, stored })),
-    })
+    };
+    found(run.clone(), Journal::read(&path, &run)?, None)
+}
+
+/// Reads the journal of a run in etcd, once no driver leads the run.
+fn find_in_etcd(
+    request: &ResumeRequest,
+    place: &EtcdPlace,
+    say: &dyn Fn(&str),
+) -> Result<Found, Error> {
+    let run = &request.run;
+    let etcd = EtcdRun::existing(place, run)?;
+    let lookup = etcd.look()?;
+    if lookup.is_over() {
+        return match Final::read(&lookup.entries) {
+            Some(outcome) => Ok(Found::Ended(outcome)),
+            None => Err(missing(run, "outcome")),
+        };
+    }
+    let config = Configuration::read(&lookup.entries).ok_or(missing(run, "configuration"))?;
+    let settings = settings(run, &config)?;
+    let lease = config::lease_in_etcd(settings.timeouts.orphan);
+    let Some(standby) = &request.standby else {
+        let stored = Journal::take_in_etcd(&etcd, lease, Wait::ForLease, Vec::new())?;
+        return found(run.clone(), stored, None);
+    };
+    let port = ControlPort::bind(&settings, standby.listen).map_err(|why| Error::Port {
+        run: run.clone(),
+        why: format!("{why:#}"),
+    })?;
+    let endpoints = port.reachable_at();
+    let registered = etcd.register(endpoints.clone(), lease)?;
+    say(&format!(
+        "run {run}: standby driver at {}; it continues the run when the driver is lost",
+        endpoints.join(", ")
+    ));
+    let mut reported = false;
+    loop {
+        let stored = Journal::take_in_etcd(&etcd, lease, Wait::ForEver, endpoints.clone())?;
+        if Final::is_in(&stored.entries) || !former_driver_lives(&etcd, run, &stored) {
+            etcd.unregister(registered);
+            return found(run.clone(), stored, Some(port));
+        }
+        stored.release();
+        if !std::mem::replace(&mut reported, true) {
+            say(&format!(
+                "run {run}: its driver has lost its lease, and still answers; waiting for its end"
+            ));
+        }
+        // Nothing tells of the end of a process on another machine.
+        thread::sleep(lease);
+    }
+}
+
+/// Whether the driver that has written the journal still answers. It may be cut off from etcd alone, and have all agents.
+fn former_driver_lives(etcd: &EtcdRun, run: &str, stored: &Stored) -> bool {
+    let entries = &stored.entries;
+    let endpoints = Epoch::read(entries).map(|driver| driver.endpoints);
+    let trust = Configuration::read(entries).and_then(|config| config.trust(None));
+    match (endpoints, trust) {
+        (Some(endpoints), Some(trust)) => {
+            etcd.wait(former_driver::answers(&endpoints, run, &trust))
+        }
+        _ => false,
+    }
+}
+
+fn found(run: String, stored: Stored, port: Option<ControlPort>) -> Result<Found, Error> {
+    match Final::read(&stored.entries) {
+        Some(outcome) => {
+            stored.close_ended();
+            Ok(Found::Ended(outcome))
+        }
+        None if Final::is_in(&stored.entries) => Err(missing(&run, "outcome")),
+        None => Ok(Found::Unfinished(Box::new(Unfinished {
+            run,
+            stored,
+            port,
+        }))),
+    }
+}
+
+fn missing(run: &str, what: &'static str) -> Error {
+    let run = run.to_owned();
+    Error::Missing { run, what }
+}
+
+/// The settings of a run. Its working directory becomes that of this process.
+fn settings(run: &str, config: &Configuration) -> Result<Settings, Error> {
+    if let Some(directory) = &config.directory {
+        env::set_current_dir(directory).map_err(|why| Error::Directory {
+            run: run.to_owned(),
+            directory: directory.clone(),
+            why,
+        })?;
+    }
+    (config.settings.read())
+        .and_then(|read| Settings::resolve(&read, config.command.clone()))
+        .map_err(|why| Error::Settings {
+            run: run.to_owned(),
+            why,
+        })
 }
 
 impl Unfinished {
@@ -142,32 +256,16 @@ impl Unfinished {
     /// # Errors
     /// No driver can continue the run. The journal stays as it is.
     pub fn begin(self, supervised: bool) -> Result<Begin, Error> {
-        let Self { run, stored } = self;
-        let missing = |what| Error::Missing {
-            run: run.clone(),
-            what,
-        };
+        let Self { run, stored, port } = self;
         let saved = &stored.entries;
-        let config = Configuration::read(saved).ok_or(missing("configuration"))?;
-        let DriverEpoch(epoch) = Epoch::read(saved).ok_or(missing("epoch"))?.epoch;
-        if let Some(directory) = &config.directory {
-            env::set_current_dir(directory).map_err(|why| Error::Directory {
-                run: run.clone(),
-                directory: directory.clone(),
-                why,
-            })?;
-        }
-        let settings = (config.settings.read())
-            .and_then(|read| Settings::resolve(&read, config.command.clone()))
-            .map_err(|why| Error::Settings {
-                run: run.clone(),
-                why,
-            })?;
+        let config = Configuration::read(saved).ok_or(missing(&run, "configuration"))?;
+        let DriverEpoch(epoch) = Epoch::read(saved).ok_or(missing(&run, "epoch"))?.epoch;
+        let settings = settings(&run, &config)?;
         let join = settings.launch.join.as_ref();
         let token_file = join.and_then(|join| join.token_file.clone());
         let trust = config
             .trust(token_file)
-            .ok_or(missing("certificate authority"))?;
+            .ok_or(missing(&run, "certificate authority"))?;
         if settings.launch.embedder_fd.is_some() {
             return Err(Error::Embedded { run });
         }
@@ -184,6 +282,7 @@ impl Unfinished {
             epoch: DriverEpoch(epoch),
             journal,
             notices,
+            port,
         })))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
 use elasticrun_plugin_sdk::text::one_line;
-use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, control::Setup};
+use elasticrun_protocol::{AgentCommand, AgentReport, FromAgent, HostId, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -25,7 +25,7 @@ use crate::{
     control,
     discovery::Sources,
     inputs::{BATCH, Inputs, notified, received, take_arrived},
-    journal::Final,
+    journal::{Final, Notice},
     launch::{self, Launcher},
     recording::Recording,
     report::{self, Reporter},
@@ -56,11 +56,30 @@ pub struct Driver {
     /// Set when the job is over: the deadline for launched processes.
     pub(crate) exits_by: Option<Instant>,
     pub(crate) recording: Recording,
+    /// Where drivers wait that would continue the run.
+    pub(crate) standbys: Vec<String>,
+    /// Set until the next heartbeat: agents are being told of other standby drivers.
+    pub(crate) told_standbys: Option<Notice>,
+}
+
+/// Why a driver has ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// Its job has this outcome.
+    Job(Outcome),
+    /// Another driver continues the run.
+    Replaced,
+}
+
+/// Why the loop ends before all launched processes have ended.
+enum Stop {
+    GaveUp,
+    Replaced,
 }
 
 impl Driver {
-    /// Runs the job until it ends the driver. Returns its outcome, and the signals that come later.
-    pub async fn run(&mut self, mut inputs: Inputs) -> (Outcome, Signals) {
+    /// Runs the job until it ends the driver. Returns why, and the signals that come later.
+    pub async fn run(&mut self, mut inputs: Inputs) -> (Ended, Signals) {
         let mut heartbeat = interval(self.setup.heartbeat_interval);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = self.clock.ticks();
@@ -85,7 +104,7 @@ impl Driver {
                     commands = self.recording.recorded(), if self.recording.holds() => {
                         self.carry_out(commands);
                     }
-                    Some(notice) = notified(&mut inputs.journal) => self.reporter.journal(&notice),
+                    Some(notice) = notified(&mut inputs.journal) => return self.on_notice(notice),
                     _ = heartbeat.tick() => self.on_heartbeat(),
                     _ = ticks.tick() => self.check_clock(),
                     () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
@@ -95,21 +114,23 @@ impl Driver {
                         self.tick();
                     }
                     () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
-                        return true;
+                        return Some(Stop::GaveUp);
                     }
                 }
-                false
+                None
             };
-            let gives_up = tokio::select! {
+            let stop = tokio::select! {
                 biased;
                 signal = inputs.signals.next() => {
                     self.on_signal(signal);
-                    false
+                    None
                 }
-                gives_up = others => gives_up,
+                stop = others => stop,
             };
-            if gives_up {
-                break;
+            match stop {
+                None => {}
+                Some(Stop::GaveUp) => break,
+                Some(Stop::Replaced) => return (Ended::Replaced, inputs.signals),
             }
             if self.exits_by.is_some() && self.launcher.is_idle() {
                 break;
@@ -119,7 +140,8 @@ impl Driver {
             self.reporter.journal(&notice);
         }
         let outcome = self.job.results().outcome().cloned();
-        (outcome.unwrap_or(Outcome::NoStateLeft), inputs.signals)
+        let ended = Ended::Job(outcome.unwrap_or(Outcome::NoStateLeft));
+        (ended, inputs.signals)
     }
 
     fn now(&self) -> Time {
@@ -258,7 +280,46 @@ impl Driver {
         self.step(Event::StopRequested { signal });
     }
 
+    fn on_notice(&mut self, notice: Notice) -> Option<Stop> {
+        if let Notice::Standbys(standbys) = &notice {
+            self.standbys.clone_from(standbys);
+            // It answers no heartbeat, and renews no lease.
+            self.agents.queue_for_all(&AgentCommand::Heartbeat {
+                acked_count: 0,
+                lease: None,
+                applied: 0,
+                standbys: standbys.clone(),
+            });
+            self.flush();
+            self.told_standbys = Some(notice);
+            return None;
+        }
+        self.reporter.journal(&notice);
+        matches!(notice, Notice::Replaced(_)).then_some(Stop::Replaced)
+    }
+
+    /// Sends all queued commands. An agent that does not read its commands is lost.
+    fn flush(&mut self) {
+        let unresponsive = self.agents.flush();
+        self.lose(unresponsive);
+    }
+
+    fn lose(&mut self, unresponsive: Vec<(HostId, u64)>) {
+        for (host, instance) in unresponsive {
+            let why = "its agent does not read its commands".to_owned();
+            self.step(Event::AgentLost {
+                host,
+                instance,
+                why,
+            });
+        }
+    }
+
     fn on_heartbeat(&mut self) {
+        // By now the connections have sent it: a driver that is killed after the line has told its agents.
+        if let Some(notice) = self.told_standbys.take() {
+            self.reporter.journal(&notice);
+        }
         self.reporter.on_heartbeat(&self.job);
     }
 
@@ -302,8 +363,12 @@ impl Driver {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, mut command } => {
-                    if let AgentCommand::Heartbeat { applied, .. } = &mut command {
+                    if let AgentCommand::Heartbeat {
+                        applied, standbys, ..
+                    } = &mut command
+                    {
                         *applied = self.recording.acknowledged(&host, *applied);
+                        standbys.clone_from(&self.standbys);
                     }
                     tracing::trace!(%host, ?command);
                     if let Err(instance) = self.agents.queue(&host, command) {
@@ -358,13 +423,6 @@ impl Driver {
         if reported {
             self.reporter.progress(&self.job);
         }
-        for (host, instance) in unresponsive {
-            let why = "its agent does not read its commands".to_owned();
-            self.step(Event::AgentLost {
-                host,
-                instance,
-                why,
-            });
-        }
+        self.lose(unresponsive);
     }
 }

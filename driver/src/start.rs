@@ -1,6 +1,6 @@
 //! Builds the driver of a job from its settings, runs it, and reports the outcome.
 
-use std::time::Duration;
+use std::{process, time::Duration};
 
 use anyhow::Context as _;
 use elasticrun_core::{
@@ -31,7 +31,7 @@ use crate::{
     logging,
     recording::Recording,
     report::{Reporter, Terminal, signal_text},
-    run_loop::Driver,
+    run_loop::{Driver, Ended},
     seed::seed,
     signals::Signals,
     store,
@@ -53,7 +53,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// The driver cannot start: a port, a directory or a file is not usable.
-pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
+pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let settings = begin.settings().clone();
     elasticrun_agent::raise_open_files();
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
@@ -62,11 +62,14 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let (console, threads) = Console::start(&settings.output, terminal.clone())?;
     let identity = begin.identity()?;
     let saved = begin.saved();
-    let port = ControlPort::bind(&settings, identity.listen)?;
+    let port = match begin.take_port() {
+        Some(port) => port,
+        None => ControlPort::bind(&settings, identity.listen)?,
+    };
     let address = port.address();
     // Durable before the port opens, so that no agent knows a driver that the journal does not know.
     let (journal, journal_notices) = tokio::select! {
-        opened = begin.journal(&identity, address) => opened?,
+        opened = begin.journal(&identity, address, port.reachable_at()) => opened?,
         // Nothing was started. A disk that does not answer must not hold up the user. A resumed run has agents that are to
         // be told, so it takes the signal once they can be.
         signal = signals.stop(), if saved.is_none() => {
@@ -190,9 +193,11 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         span: span.clone(),
         exits_by: None,
         recording: Recording::new(journal),
+        standbys: Vec::new(),
+        told_standbys: None,
     };
     request_short_slices();
-    let (outcome, mut signals) = driver
+    let (ended, mut signals) = driver
         .run(Inputs {
             control,
             launches,
@@ -203,6 +208,15 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         })
         .instrument(span)
         .await;
+    let outcome = match ended {
+        Ended::Job(outcome) => outcome,
+        Ended::Replaced => {
+            terminal.end_log();
+            terminal.flush(FLUSH_TIMEOUT);
+            // As if it was killed: agents, launches and the admin socket belong to the other driver.
+            process::exit(exit::REPLACED.into());
+        }
+    };
     drop(socket);
     let sources = std::mem::take(&mut driver.sources);
     let finished = tokio::task::spawn_blocking(move || sources.finish());
@@ -223,6 +237,7 @@ pub async fn run(begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
 fn resume_line(run_id: &str, journal: &config::Journal, orphan: Duration) -> String {
     let place = match journal {
         config::Journal::File(path) => format!(" --journal {}", path.display()),
+        config::Journal::Etcd(place) => format!(" --journal {place}"),
         config::Journal::InStateDirectory | config::Journal::None => String::new(),
     };
     format!(

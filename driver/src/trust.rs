@@ -58,6 +58,11 @@ impl Trust {
         self.0.authority.stored()
     }
 
+    /// Issues certificates of the run.
+    pub(crate) fn certificate_authority(&self) -> &Authority {
+        &self.0.authority
+    }
+
     /// The job's secret, from which the keys of the data plane and of calls are derived.
     #[must_use]
     pub fn secret(&self) -> &Secret {

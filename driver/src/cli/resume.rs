@@ -1,6 +1,6 @@
 //! `elasticrun resume RUN_ID`: the options.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
 
 use clap::{Args, Command};
 
@@ -8,19 +8,28 @@ use super::{
     Invocation,
     command::{self, base},
 };
-use crate::{config::Error, resume::ResumeRequest};
+use crate::{
+    config::{Error, EtcdPlace, Journal},
+    resume::{ResumeRequest, Standby},
+};
 
 #[derive(Args, Debug)]
 struct Options {
     /// Id of the run, as the log of its driver shows it
     run_id: String,
-    /// Journal of the run [default: under the state directory of the user]
-    #[arg(long, value_name = "PATH")]
-    journal: Option<PathBuf>,
+    /// Journal of the run: a file, or etcd://HOST:PORT[,HOST:PORT...][/PREFIX] [default: under the state directory of the user]
+    #[arg(long, value_name = "PATH|URL")]
+    journal: Option<String>,
+    /// Wait as long as the run has a driver, and continue the run when that is killed; needs a journal in etcd
+    #[arg(long)]
+    standby: bool,
+    /// Where the standby driver listens once it continues the run [default: a free port]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "standby")]
+    listen: Option<SocketAddr>,
 }
 
 const ABOUT: &str = "Continues a run whose driver has died, or shows the outcome of a run that has ended.\n\n\
-    Run this on the machine and as the user of the driver. Ends with the exit code of the run, or with 7 if the run cannot \
+    Run this on the machine and as the user of the driver, or with a journal in etcd on any machine that has its key. Ends with the exit code of the run, or with 7 if the run cannot \
     be resumed.";
 
 /// The longest id of a run.
@@ -33,16 +42,43 @@ pub(super) fn command() -> Command {
 
 /// Parses the words after `resume`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
-    command::parse(command(), words, |Options { run_id, journal }| {
+    command::parse(command(), words, |options| {
+        let Options {
+            run_id,
+            journal,
+            standby,
+            listen,
+        } = options;
         if !is_id(&run_id) {
             return Err(Error::Usage {
                 message: format!("resume {run_id}: expected the id of a run, such as 1a2b3c4d"),
             });
         }
+        let journal = place(journal)?;
+        if standby && !matches!(journal, Journal::Etcd(_)) {
+            return Err(Error::Usage {
+                message: "resume --standby: needs --journal etcd://HOST:PORT, through which drivers on several machines find each other".to_owned(),
+            });
+        }
         Ok(Invocation::Resume(ResumeRequest {
             run: run_id,
             journal,
+            standby: standby.then_some(Standby { listen }),
         }))
+    })
+}
+
+/// The place of the journal that the user has named.
+fn place(journal: Option<String>) -> Result<Journal, Error> {
+    Ok(match journal {
+        None => Journal::InStateDirectory,
+        Some(text) if text.contains("://") => {
+            let place = EtcdPlace::parse(&text).map_err(|allowed| Error::Usage {
+                message: format!("resume --journal {text}: expected {allowed}"),
+            })?;
+            Journal::Etcd(place)
+        }
+        Some(path) => Journal::File(path.into()),
     })
 }
 

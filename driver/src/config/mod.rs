@@ -50,7 +50,8 @@ pub use durable::{DurablePlace, ResumeFrom};
 pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
-pub use journal::JournalPlace;
+pub(crate) use journal::lease as lease_in_etcd;
+pub use journal::{EtcdPlace, JournalPlace};
 pub use kinds::{
     BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
     SlotsPerHost,

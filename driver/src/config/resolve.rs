@@ -9,7 +9,7 @@ use super::{
     counts, durable,
     error::Error,
     host_sources,
-    journal::JournalPlace,
+    journal::{self, JournalPlace},
     kinds::{BlacklistPolicy, Encryption, Launcher, LogLevel, RestartMode},
     layer::Origin,
     locality::launcher_of,
@@ -86,7 +86,24 @@ fn journal(config: &Config) -> Result<Journal, Error> {
         JournalPlace::None => Journal::None,
         JournalPlace::Auto => Journal::InStateDirectory,
         JournalPlace::File(path) => Journal::File(paths::absolute(path.clone())),
+        JournalPlace::Etcd(place) => {
+            check_orphan_timeout(config)?;
+            Journal::Etcd(place.clone())
+        }
     })
+}
+
+/// Agents must wait for longer than the lease of a driver that was killed may last in etcd.
+fn check_orphan_timeout(config: &Config) -> Result<(), Error> {
+    let least = journal::SHORTEST_LEASE * 2;
+    if config.orphan_timeout.value.get() >= least {
+        return Ok(());
+    }
+    let why = format!(
+        "expected at least {} with a journal in etcd: agents wait for the end of the lease of a driver that was killed",
+        super::duration::show(least)
+    );
+    Err(config.orphan_timeout.contradicts("orphan-timeout", why))
 }
 
 impl Hosts {

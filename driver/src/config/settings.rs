@@ -13,6 +13,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use super::{
     cooldown::CooldownRange,
     durable::ResumeFrom,
+    journal::EtcdPlace,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost},
     network::SshOption,
     variable::Variable,
@@ -172,6 +173,8 @@ pub enum Journal {
     InStateDirectory,
     /// In this file, by its absolute path.
     File(PathBuf),
+    /// In etcd.
+    Etcd(EtcdPlace),
 }
 
 /// How agents come to their hosts.

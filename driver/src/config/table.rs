@@ -262,8 +262,8 @@ settings! {
         failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
     }
     "Survival" {
-        /// File for what elasticrun resume needs; auto: in the state directory of the user
-        journal "journal" "PATH|auto|none": JournalPlace = JournalPlace::None, plain;
+        /// File or etcd://HOST,... for what elasticrun resume needs; auto: in the state directory of the user
+        journal "journal" "PATH|URL|auto": JournalPlace = JournalPlace::None, plain;
         /// Resume the run when its driver dies; --journal is auto unless given
         supervise "supervise" "": bool = false, plain;
         /// Shared directory to which commits are written in the background, to survive the loss of all hosts

@@ -87,6 +87,11 @@ impl Configuration {
         serde_json::from_slice(entries.get(KEY)?).ok()
     }
 
+    /// Whether there is a configuration, although this release may not be able to read it.
+    pub(super) fn is_in(entries: &Entries) -> bool {
+        entries.contains_key(KEY)
+    }
+
     /// The entry.
     #[must_use]
     pub fn entry(&self) -> Entry {

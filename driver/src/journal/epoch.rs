@@ -9,12 +9,15 @@ use super::{Entries, Entry};
 pub(super) const KEY: &str = "epoch";
 
 /// Which driver of the run writes the journal. It is durable before the driver opens its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
     /// The first driver has 1, and each later one has the next number.
     pub epoch: DriverEpoch,
     /// A random number of the driver. It tells two drivers apart that have the same epoch by mistake.
     pub nonce: u64,
+    /// Where agents reach the driver, each as `HOST:PORT`. Older releases have not written it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
 }
 
 impl Epoch {
@@ -27,7 +30,7 @@ impl Epoch {
     /// The entry.
     #[must_use]
     pub fn entry(&self) -> Entry {
-        let value = serde_json::to_vec(self).expect("two numbers are JSON");
+        let value = serde_json::to_vec(self).expect("numbers and text are JSON");
         Entry::new(KEY, value)
     }
 }

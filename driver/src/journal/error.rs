@@ -21,6 +21,22 @@ pub enum Error {
         /// The process of the driver, if it is known.
         pid: Option<u32>,
     },
+    /// A driver leads the run in etcd.
+    #[error("run {run} has a driver{}", by.as_ref().map_or(String::new(), |by| format!(" at {by}")))]
+    Led {
+        /// The run.
+        run: String,
+        /// Where agents reach it, if it is known.
+        by: Option<String>,
+    },
+    /// etcd cannot be used.
+    #[error("{}: {why}", path.display())]
+    Etcd {
+        /// The address of the journal.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The journal belongs to another run.
     #[error("the journal {} is of run {found}, not of run {run}", path.display())]
     OtherRun {

@@ -100,7 +100,7 @@ impl File {
             });
         }
         let lock = Lock::take(&files.lock, run)?;
-        let key = Key::read(&files)?;
+        let key = Key::read(&files.database, &files.key)?;
         let database = open_database(&files.database, run)?;
         let (read, commits) = guard(path, || read_all(&database, &files, run, &key))?;
         if commits < lock.commits() {

@@ -1,14 +1,14 @@
-//! The journal of a job: what a later driver needs to continue it, on the disk of the driver's machine.
+//! The journal of a job: what a later driver needs to continue it, on the disk of the driver's machine or in etcd (`etcd`).
 //!
 //! ```text
-//! run loop --write, persist--> [entries folded by key] --thread--> redb file, values sealed
+//! run loop --write, persist--> [entries folded by key] --thread--> file or etcd, values sealed
 //!          <----- answer of persist, Notice -------------
 //! ```
 //! The journal holds entries: a name and a value, where the last value wins. So its size depends on the number of hosts and
 //! not on the length of the job. `docs/formats.md` describes the files.
 //!
 //! # Invariants
-//! - J1 One driver at a time has the journal of a run: it holds the lock file as long as it lives.
+//! - J1 One driver at a time has the journal of a run: it holds the lock file as long as it lives, or leads the run in etcd.
 //! - J2 A persisted entry is durable before its answer comes. Other entries are written behind, and a killed driver may lose
 //!   those of its last 20 ms. A commit has all entries of its batch, or none.
 //! - J3 A journal that cannot be written stops no job. The run loop gets a [`Notice`], the entries wait in memory, at most one
@@ -27,6 +27,7 @@ mod configuration;
 mod database;
 mod epoch;
 mod error;
+mod etcd;
 mod file;
 mod lock;
 mod outcome;
@@ -34,6 +35,7 @@ mod place;
 mod quiet;
 mod records;
 mod seal;
+mod store;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -41,6 +43,7 @@ mod thread;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
+use elasticrun_protocol::DriverEpoch;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
@@ -49,12 +52,15 @@ use tokio::{
 pub use configuration::Configuration;
 pub use epoch::Epoch;
 pub use error::Error;
+pub(crate) use etcd::{Run as EtcdRun, Wait};
 pub use outcome::Final;
 pub(crate) use place::Files;
 pub use place::in_state_directory;
 pub(crate) use records::entry;
 pub use records::saved;
 pub(crate) use sweep::sweep;
+
+use self::store::Store;
 
 /// How long the end of a driver waits for the last entries of its journal.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,6 +97,10 @@ pub enum Notice {
     Failed(String),
     /// It is written again.
     Works,
+    /// Another driver has the run, with this address if it is known. It is never written again.
+    Replaced(Option<String>),
+    /// All standby drivers of the run, by their addresses.
+    Standbys(Vec<String>),
 }
 
 /// The answer to durable entries: whether they are durable, or why they are not. They are written later in that case.
@@ -105,12 +115,13 @@ pub struct Journal {
     closed: oneshot::Receiver<()>,
     is_kept: bool,
     replaced: Option<String>,
+    epoch: Option<DriverEpoch>,
 }
 
 /// A journal that was read. Dropping it closes the journal.
 #[derive(Debug)]
 pub struct Stored {
-    file: file::File,
+    store: Store,
     /// Its entries.
     pub entries: Entries,
 }
@@ -121,9 +132,19 @@ impl Stored {
     /// # Errors
     /// The system starts no thread.
     pub fn start(self) -> Result<(Journal, Entries, mpsc::Receiver<Notice>), Error> {
-        let (mut journal, notices) = Journal::start(self.file, None)?;
+        let (mut journal, notices) = Journal::start(self.store, None)?;
         journal.is_kept = true;
         Ok((journal, self.entries, notices))
+    }
+
+    /// Closes the journal, so that another driver can have it.
+    pub(crate) fn release(self) {
+        self.store.close();
+    }
+
+    /// Closes the journal of a run that has ended.
+    pub(crate) fn close_ended(self) {
+        self.store.close_ended(&self.entries);
     }
 }
 
@@ -134,7 +155,38 @@ impl Journal {
     /// The files cannot be created, or there is the journal of a living driver, or another file. Nothing is left behind.
     pub fn create(path: &Path, run_id: &str) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
         let (file, replaced) = file::File::create(path, run_id)?;
-        Self::start(file, replaced)
+        Self::start(Store::File(Box::new(file)), replaced)
+    }
+
+    /// Creates the journal of a new run in etcd, where this driver leads it with a lease of this length. Agents reach it at
+    /// `endpoints`. Blocks.
+    ///
+    /// # Errors
+    /// etcd cannot be used, or the run is there already.
+    pub(crate) fn create_in_etcd(
+        run: EtcdRun,
+        lease: Duration,
+        endpoints: Vec<String>,
+    ) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
+        let etcd = run.create(lease, endpoints)?;
+        Self::start(Store::Etcd(Box::new(etcd)), None)
+    }
+
+    /// Reads the journal of a run in etcd once no other driver leads it. Agents reach this one at `endpoints`. Blocks.
+    ///
+    /// # Errors
+    /// Another driver leads the run for too long, or the journal cannot be read.
+    pub(crate) fn take_in_etcd(
+        run: &EtcdRun,
+        lease: Duration,
+        wait: Wait,
+        endpoints: Vec<String>,
+    ) -> Result<Stored, Error> {
+        let (etcd, entries) = run.take(lease, wait, endpoints)?;
+        Ok(Stored {
+            store: Store::Etcd(Box::new(etcd)),
+            entries,
+        })
     }
 
     /// Reads the journal of a run whose driver has ended. Blocks.
@@ -143,16 +195,20 @@ impl Journal {
     /// There is no such journal, another driver has it, or it cannot be read. It is not changed then.
     pub fn read(path: &Path, run_id: &str) -> Result<Stored, Error> {
         let (file, entries) = file::File::open(path, run_id)?;
-        Ok(Stored { file, entries })
+        let store = Store::File(Box::new(file));
+        Ok(Stored { store, entries })
     }
 
     fn start(
-        file: file::File,
+        store: Store,
         replaced: Option<String>,
     ) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
         let (notify, notices) = mpsc::channel(NOTICES);
-        let (queue, closed) = thread::start(file, notify)?;
+        let epoch = store.epoch().map(DriverEpoch);
+        store.watch(notify.clone());
+        let (queue, closed) = thread::start(store, notify)?;
         let journal = Self {
+            epoch,
             queue,
             closed,
             is_kept: false,
@@ -171,6 +227,11 @@ impl Journal {
     async fn close(mut self) {
         self.queue.close();
         let _ = (&mut self.closed).await;
+    }
+
+    /// The epoch of this driver, if the place of the journal decides it.
+    pub(crate) fn epoch(&self) -> Option<DriverEpoch> {
+        self.epoch
     }
 
     /// The run without an outcome whose journal this one has replaced.

@@ -72,6 +72,11 @@ pub fn in_state_directory(run_id: &str) -> Option<PathBuf> {
     Some(state_directory()?.join(run_id).join(NAME))
 }
 
+/// The key that seals all journals of this user in etcd. `None` if the environment names no directory.
+pub(super) fn key_of_etcd() -> Option<PathBuf> {
+    Some(state_directory()?.join("journal-etcd.key"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,14 +10,14 @@ use std::{
     fmt,
     fs::{self, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
 };
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
 
-use super::{Error, Files};
+use super::Error;
 
 /// The version of a sealed value.
 const VERSION: u8 = 1;
@@ -69,12 +69,41 @@ impl Key {
         Ok(Self::from_bytes(&bytes))
     }
 
-    /// Reads the key of a journal.
+    /// Reads the key in this file if there is one, else makes it, for journals that share a key.
+    ///
+    /// # Errors
+    /// It is none, others may read it, or it cannot be written.
+    pub(super) fn read_or_create(journal: &Path, file: &Path) -> Result<Self, Error> {
+        match Self::read(journal, file) {
+            Err(Error::NoKey { .. }) => {}
+            read => return read,
+        }
+        if let Some(parent) = file.parent() {
+            (fs::DirBuilder::new().recursive(true).mode(0o700))
+                .create(parent)
+                .map_err(Error::io(parent))?;
+        }
+        // Another driver may make it at the same time, and must not see half of it.
+        let mut name = file.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let new = PathBuf::from(name);
+        Self::create(&new).map_err(Error::io(&new))?;
+        let linked = fs::hard_link(&new, file);
+        let _ = fs::remove_file(&new);
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::io(file)(error))
+            }
+            _ => Self::read(journal, file),
+        }
+    }
+
+    /// Reads the key of a journal from this file.
     ///
     /// # Errors
     /// There is no key, it is none, or others may read it.
-    pub(super) fn read(files: &Files) -> Result<Self, Error> {
-        let (path, key) = (files.database.clone(), files.key.clone());
+    pub(super) fn read(journal: &Path, file: &Path) -> Result<Self, Error> {
+        let (path, key) = (journal.to_owned(), file.to_owned());
         let mut file = match fs::File::open(&key) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoKey { path, key });
@@ -187,18 +216,37 @@ mod tests {
     #[test]
     fn a_key_file_that_others_may_read_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
-        let files = Files::beside(&directory.path().join("j"));
-        let key = Key::create(&files.key).expect("made");
-        let mode = fs::metadata(&files.key).expect("it is there").mode() & 0o777;
+        let (journal, file) = (directory.path().join("j"), directory.path().join("k"));
+        let key = Key::create(&file).expect("made");
+        let mode = fs::metadata(&file).expect("it is there").mode() & 0o777;
         assert_eq!(mode, 0o600);
-        assert_eq!(Key::read(&files).expect("ours").id(), key.id());
-        fs::set_permissions(&files.key, Permissions::from_mode(0o640)).expect("ours");
-        let error = Key::read(&files).expect_err("open").to_string();
+        assert_eq!(Key::read(&journal, &file).expect("ours").id(), key.id());
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("ours");
+        let error = Key::read(&journal, &file).expect_err("open").to_string();
         assert!(error.contains("others may read it (mode 640)"), "{error}");
-        fs::set_permissions(&files.key, Permissions::from_mode(0o600)).expect("ours");
-        fs::write(&files.key, [0; 31]).expect("ours");
-        assert!(matches!(Key::read(&files), Err(Error::WrongKey { .. })));
-        fs::remove_file(&files.key).expect("ours");
-        assert!(matches!(Key::read(&files), Err(Error::NoKey { .. })));
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("ours");
+        fs::write(&file, [0; 31]).expect("ours");
+        assert!(matches!(
+            Key::read(&journal, &file),
+            Err(Error::WrongKey { .. })
+        ));
+        fs::remove_file(&file).expect("ours");
+        assert!(matches!(
+            Key::read(&journal, &file),
+            Err(Error::NoKey { .. })
+        ));
+    }
+    #[test]
+    fn journals_that_share_a_key_find_the_one_that_is_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (journal, file) = (directory.path().join("j"), directory.path().join("a/b/k"));
+        let key = Key::read_or_create(&journal, &file).expect("made");
+        let again = Key::read_or_create(&journal, &file).expect("it is there");
+        assert_eq!(key.id(), again.id());
+        let names = fs::read_dir(directory.path().join("a/b")).expect("ours");
+        assert_eq!(names.count(), 1);
+        fs::write(&file, [0; 31]).expect("ours");
+        let error = Key::read_or_create(&journal, &file).expect_err("it is not replaced");
+        assert!(matches!(error, Error::WrongKey { .. }), "{error}");
     }
 }

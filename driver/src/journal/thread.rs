@@ -10,7 +10,10 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Entry, Error, Notice, Persisted, file::File};
+use super::{
+    Entry, Error, Notice, Persisted,
+    store::{Failure, Store},
+};
 
 /// The shortest time between two commits of entries that are written behind.
 const SPACING: Duration = Duration::from_millis(20);
@@ -183,10 +186,11 @@ impl Queue {
     }
 
     /// Closes the journal at the end of the thread.
-    fn finish(&self, file: File) {
-        match self.lock().discarding {
-            true => file.discard(),
-            false => drop(file),
+    fn finish(&self, store: Store) {
+        let discarding = self.lock().discarding;
+        match discarding {
+            true => store.discard(),
+            false => store.close(),
         }
         self.lock().closed = true;
         self.changed.notify_all();
@@ -213,19 +217,19 @@ impl Queue {
     }
 }
 
-/// Starts the thread of a journal. The second value ends when the thread has closed the file.
+/// Starts the thread of a journal. The second value ends when the thread has closed it.
 ///
 /// # Errors
 /// The system starts no thread.
 pub(super) fn start(
-    file: File,
+    store: Store,
     notices: mpsc::Sender<Notice>,
 ) -> Result<(Arc<Queue>, oneshot::Receiver<()>), Error> {
     let queue = Arc::new(Queue::default());
     let (closing, closed) = oneshot::channel::<()>();
     let shared = Arc::clone(&queue);
     let write_all = move || {
-        write(file, &shared, &notices);
+        write(store, &shared, &notices);
         drop(closing);
     };
     (thread::Builder::new().name("journal".to_owned()))
@@ -234,26 +238,27 @@ pub(super) fn start(
     Ok((queue, closed))
 }
 
-fn write(mut file: File, queue: &Queue, notices: &mpsc::Sender<Notice>) {
+fn write(mut store: Store, queue: &Queue, notices: &mpsc::Sender<Notice>) {
     while let Some(mut batch) = queue.next() {
-        let result = file.commit(&batch.dirty, batch.ended);
+        let result = store.commit(&batch.dirty, batch.ended);
         let written = result.is_ok();
         let answers = std::mem::take(&mut batch.answers);
         let changed = (queue.lock()).done(Instant::now(), written, batch);
         if changed {
             let notice = match &result {
                 Ok(()) => Notice::Works,
-                Err(why) => Notice::Failed(why.clone()),
+                Err(Failure::Now(why)) => Notice::Failed(why.clone()),
+                Err(Failure::Replaced(by)) => Notice::Replaced(by.clone()),
             };
             // A loop that has ended, or takes nothing, misses no decision.
             let _ = notices.try_send(notice);
         }
         for answer in answers {
             // The job may have ended.
-            let _ = answer.send(result.clone());
+            let _ = answer.send(result.clone().map_err(|failure| failure.to_string()));
         }
     }
-    queue.finish(file);
+    queue.finish(store);
 }
 
 #[cfg(test)]

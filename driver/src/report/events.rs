@@ -60,6 +60,16 @@ impl Event {
         Self::info("journal_works", [])
     }
 
+    /// Another driver continues the run.
+    pub(super) fn driver_deposed(by: Option<&str>) -> Self {
+        Self::warn("driver_deposed", [json!({"by": by})])
+    }
+
+    /// Other standby drivers wait than before.
+    pub(super) fn standbys_changed(standbys: &[String]) -> Self {
+        Self::info("standbys_changed", [json!({"standbys": standbys})])
+    }
+
     /// A decision of the job.
     pub(super) fn from_decision(decision: &Decision) -> Self {
         match decision {

@@ -155,6 +155,21 @@ impl Reporter {
                 Event::journal_works(),
                 "the journal is written again".to_owned(),
             ),
+            Notice::Standbys(standbys) => (
+                Event::standbys_changed(standbys),
+                match standbys.is_empty() {
+                    true => "no standby driver is left".to_owned(),
+                    false => format!("standby drivers: {}", one_line(&standbys.join(", "))),
+                },
+            ),
+            Notice::Replaced(by) => (
+                Event::driver_deposed(by.as_deref()),
+                format!(
+                    "another driver{} continues this run, and this one ends",
+                    by.as_ref()
+                        .map_or(String::new(), |by| format!(" at {}", one_line(by)))
+                ),
+            ),
         };
         if self.terminal.is_json() {
             self.emit(event, Some(&text));

@@ -42,4 +42,4 @@ pub use job::{Job, STATE};
 pub use plan::{DIRECTORY, Fault, Plan, Point, What, When};
 pub use processes::{Tag, monotonic, send_signal};
 pub use proxy::Proxy;
-pub use running::{Ended, PATIENCE, Running};
+pub use running::{Beside, Ended, PATIENCE, Running};

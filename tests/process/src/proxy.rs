@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -28,6 +28,14 @@ impl Proxy {
     /// # Panics
     /// When no port or descriptor is free.
     pub fn to(driver: u16) -> Self {
+        Self::to_address(([127, 0, 0, 1], driver).into())
+    }
+
+    /// A proxy to an address, as [`Proxy::to`].
+    ///
+    /// # Panics
+    /// When no port or descriptor is free.
+    pub fn to_address(driver: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it listens").port();
         let cut = Arc::new(AtomicBool::new(false));
@@ -38,7 +46,7 @@ impl Proxy {
             for stream in listener.incoming() {
                 let agent = stream.expect("a descriptor is free");
                 wait_until_mended(&way);
-                let Ok(driver) = TcpStream::connect(("127.0.0.1", driver)) else {
+                let Ok(driver) = TcpStream::connect(driver) else {
                     continue;
                 };
                 for stream in [&agent, &driver] {

@@ -35,7 +35,9 @@ pub struct Running {
     /// The words of the driver that runs.
     command: String,
     /// The number of drivers that were started.
-    drivers: u32,
+    started: u32,
+    /// Which of them this is.
+    number: u32,
     /// Moves to [`Ended`] when the run ends.
     directory: Option<TempDir>,
     tag: Tag,
@@ -57,7 +59,8 @@ impl Running {
             child,
             command: driver.words(&arguments).join(" "),
             driver,
-            drivers: 1,
+            started: 1,
+            number: 1,
             directory: Some(directory),
             tag,
             log,
@@ -133,9 +136,13 @@ impl Running {
         children.ok()?.split_whitespace().next()?.parse().ok()
     }
 
-    /// The path of an output of the driver that was started last.
+    /// The path of an output of the driver.
     fn output(&self, stream: &str) -> PathBuf {
-        match self.drivers {
+        self.output_of(self.number, stream)
+    }
+
+    fn output_of(&self, number: u32, stream: &str) -> PathBuf {
+        match number {
             1 => self.path(stream),
             number => self.path(&format!("{stream}-{number}")),
         }
@@ -229,13 +236,7 @@ impl Running {
     /// # Panics
     /// When the driver does not end, or a process is left behind.
     pub fn end(mut self) -> Ended {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.has_ended() {
-            if Instant::now() > deadline {
-                panic!("the driver does not end\n{}", self.report());
-            }
-            thread::sleep(POLL);
-        }
+        self.wait_end();
         let deadline = Instant::now() + LAST_DEATHS;
         while !self.tag.processes().is_empty() {
             let left = self.tag.processes();
@@ -247,6 +248,24 @@ impl Running {
             thread::sleep(POLL);
         }
         self.ended()
+    }
+
+    /// Waits until the driver has ended.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait_end(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_ended() {
+            let late = Instant::now() > deadline;
+            assert!(!late, "the driver does not end\n{}", self.report());
+            thread::sleep(POLL);
+        }
+    }
+
+    /// The exit code of a driver that has ended by itself.
+    pub fn code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
     }
 
     /// Kills the driver and waits for its end. All other processes stay.
@@ -286,20 +305,47 @@ impl Running {
         }
     }
 
-    /// Starts the next driver of the run with these arguments (split at white space). It has the environment and the
-    /// directory of the first one, and its own output files.
+    /// Starts the next driver of the run, as [`Running::start_beside`].
     ///
     /// # Panics
     /// When the last driver still runs, or the next one cannot be started.
     #[must_use]
     pub fn resume(mut self, arguments: &str) -> Self {
         assert!(self.has_ended(), "the last driver still runs");
+        let next = self.start_beside(arguments);
+        self.continue_with(next)
+    }
+
+    /// Starts a driver beside the one that runs, with these arguments (split at white space). It has the environment and the
+    /// directory of the first one, and its own output files.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_beside(&mut self, arguments: &str) -> Beside {
         let arguments: Vec<_> = arguments.split_whitespace().map(str::to_owned).collect();
-        self.drivers += 1;
+        self.started += 1;
         let create = |path: PathBuf| File::create(path).expect("an output file can be made");
-        let (stdout, stderr) = (self.output("stdout"), self.output("stderr"));
-        self.command = self.driver.words(&arguments).join(" ");
-        self.child = (self.driver).spawn(&arguments, create(stdout), create(stderr));
+        let stderr = self.output_of(self.started, "stderr");
+        let stdout = create(self.output_of(self.started, "stdout"));
+        let child = (self.driver).spawn(&arguments, stdout, create(stderr.clone()));
+        Beside {
+            child,
+            number: self.started,
+            command: self.driver.words(&arguments).join(" "),
+            stderr,
+        }
+    }
+
+    /// Goes on with a driver that was started beside the one before.
+    ///
+    /// # Panics
+    /// When the last driver still runs.
+    #[must_use]
+    pub fn continue_with(mut self, next: Beside) -> Self {
+        assert!(self.has_ended(), "the last driver still runs");
+        self.number = next.number;
+        self.command = next.command;
+        self.child = next.child;
         self.status = None;
         self
     }
@@ -370,6 +416,64 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.tag.kill_all();
         let _ = self.child.wait();
+    }
+}
+
+/// A driver that runs beside the one of [`Running`].
+#[derive(Debug)]
+pub struct Beside {
+    child: Child,
+    number: u32,
+    command: String,
+    stderr: PathBuf,
+}
+
+impl Beside {
+    /// Its standard error so far.
+    pub fn said(&self) -> String {
+        read(&self.stderr)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `text` is in its standard error.
+    ///
+    /// # Panics
+    /// When it takes too long, or it ends before.
+    pub fn wait_said(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.said().contains(text) {
+            let ended = self.child.try_wait().expect("it is our child");
+            let over = ended.is_some() || Instant::now() > deadline;
+            assert!(
+                !over || self.said().contains(text),
+                "{} has not said {text:?} ({ended:?}):\n{}",
+                self.command,
+                self.said()
+            );
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for its end. Gives its exit code and its standard error.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn end(mut self) -> (i32, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                let code = status.code();
+                let code = code.unwrap_or_else(|| 1000 + status.signal().unwrap_or(0));
+                return (code, self.said());
+            }
+            let late = Instant::now() > deadline;
+            assert!(!late, "{} does not end:\n{}", self.command, self.said());
+            thread::sleep(POLL);
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use std::{
 };
 
 use elasticrun_core::agent::{Command, End, Event, Machine};
-use elasticrun_protocol::{FromWorker, HostId, Notice, Process, ToAgent, control::Setup};
+use elasticrun_protocol::{
+    AgentCommand, FromWorker, HostId, Notice, Process, ToAgent, control::Setup,
+};
 use elasticrun_shm::liveness_watch::LivenessEnd;
 use elasticrun_termination_notice::Notices;
 use tokio::{
@@ -232,7 +234,12 @@ impl Agent {
             Input::Idle => self.machine.flush(out),
             Input::Deadline => self.on_deadline(out),
             Input::Internal(event) => self.step(event, out),
-            Input::FromDriver(message) => self.step(Event::FromDriver(*message), out),
+            Input::FromDriver(mut message) => {
+                if let AgentCommand::Heartbeat { standbys, .. } = &mut message.command {
+                    self.redial.learn(std::mem::take(standbys));
+                }
+                self.step(Event::FromDriver(*message), out);
+            }
             Input::DriverLost(error) => self.connection_ended(&error, out),
             Input::LivenessEnded(event) => self.liveness_ended(&event, out),
             Input::FromWorker(process, message) => {
@@ -279,6 +286,9 @@ impl Agent {
             // A suspended driver goes on with this connection.
             Some(link) if missed && link.is_acknowledged() => {
                 self.redial.stop();
+                if self.machine.may_return() {
+                    self.redial.seek_standbys();
+                }
                 self.step(Event::DriverReached, out);
             }
             Some(_) if missed && self.machine.may_return() => self.redial.begin(self.driver),

@@ -4,10 +4,13 @@
 //!   back do not come all at once. It also grows while a driver refuses the registration.
 //! - A turn begins with the address of the last connection. A refusal there, or a driver of another job, shows that the
 //!   driver is gone. Elsewhere it shows nothing: other addresses may belong to other machines, or lead nowhere from here.
+//! - The standby drivers that the last driver has named are dialled at the same time, since a driver that stands still takes its
+//!   whole time to be silent. They open their ports when they take over. So they are also dialled while the last driver is silent and its
+//!   machine answers, until that driver is heard again: it may have been replaced.
 //! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
 //!   before that: otherwise the new one could overtake bytes that wait in the old one.
 
-use std::{io, iter, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_protocol::HostId;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
@@ -33,6 +36,8 @@ pub(crate) enum Dialled {
     },
     /// A driver has proved itself, and waits for a registration.
     Reached(Box<Reached>),
+    /// So has a standby driver, which has taken over from a silent one.
+    ReachedStandby(Box<Reached>),
     /// The driver has answered the registration.
     Answered(Box<Joined>),
     /// The registration has failed.
@@ -47,6 +52,10 @@ pub(crate) struct Redial {
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
     task: JoinSet<()>,
+    /// Where the last driver knew standby drivers.
+    standbys: Vec<String>,
+    /// The task that dials standby drivers alone, if one runs.
+    seeking: JoinSet<()>,
     /// The pause before the first turn of the next dial.
     pause: Duration,
 }
@@ -64,22 +73,47 @@ impl Redial {
             host,
             inbox,
             task: JoinSet::new(),
+            standbys: Vec::new(),
+            seeking: JoinSet::new(),
             pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Learns from the driver where standby drivers are, for the next dial.
+    pub(crate) fn learn(&mut self, standbys: Vec<String>) {
+        self.standbys = standbys;
+        self.seeking = JoinSet::new();
+    }
+
+    /// Dials standby drivers, until the driver is heard again.
+    pub(crate) fn seek_standbys(&mut self) {
+        while self.seeking.try_join_next().is_some() {}
+        if self.seeking.is_empty() && !self.standbys.is_empty() {
+            let dial = Dial {
+                first: self.standbys.clone(),
+                others: Vec::new(),
+                keys: self.keys.clone(),
+                host: self.host.clone(),
+                inbox: self.inbox.clone(),
+            };
+            self.seeking.spawn(dial.seek());
         }
     }
 
     /// Begins to dial, unless a dial or a registration is under way. `driver` is the address of the last connection.
     pub(crate) fn begin(&mut self, driver: SocketAddr) {
+        self.seeking = JoinSet::new();
         while self.task.try_join_next().is_some() {}
         if self.task.is_empty() {
+            let first = [&[driver.to_string()], &self.standbys[..]].concat();
             let dial = Dial {
-                candidates: self.options.driver.clone(),
-                // The agent has a certificate of its run, and a token would not lead back to that run.
-                keyring: Keyring::issued(self.keys.clone()),
+                others: once(self.options.driver.clone(), &first),
+                first: once(first, &[]),
+                keys: self.keys.clone(),
                 host: self.host.clone(),
                 inbox: self.inbox.clone(),
             };
-            self.task.spawn(dial.run(driver, self.pause));
+            self.task.spawn(dial.run(self.pause));
         }
     }
 
@@ -105,43 +139,102 @@ impl Redial {
     }
 }
 
+/// These addresses, each once, without those of another list.
+fn once(addresses: Vec<String>, without: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    for address in addresses {
+        if !all.contains(&address) && !without.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
 /// What a dial needs.
 struct Dial {
-    candidates: Vec<String>,
-    keyring: Keyring,
+    /// The address of the last connection, then those of standby drivers. They are dialled together.
+    first: Vec<String>,
+    /// All other addresses. They are dialled in turn.
+    others: Vec<String>,
+    keys: Arc<Keys>,
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
 }
 
 impl Dial {
     /// Dials until a driver is reached, or the agent ends.
-    async fn run(mut self, driver: SocketAddr, mut pause: Duration) {
-        let last = driver.to_string();
+    async fn run(self, mut pause: Duration) {
         loop {
             sleep(jitter(pause)).await;
-            let mut refused = false;
-            let others = (self.candidates.iter()).filter(|candidate| **candidate != last);
-            for candidate in iter::once(&last).chain(others) {
-                match connect::reach_one(candidate, &self.host, &mut self.keyring).await {
-                    Ok(reached) => {
-                        let reached = Dialled::Reached(Box::new(reached));
-                        let _ = self.inbox.send(InboxMessage::Dialled(reached)).await;
-                        return;
-                    }
-                    Err(error) => {
-                        tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
-                        let is_gone = is_refusal(&error) || is_other_job(&error);
-                        refused |= *candidate == last && is_gone;
-                    }
-                }
-            }
-            let failed = InboxMessage::Dialled(Dialled::Failed { refused });
-            if self.inbox.send(failed).await.is_err() {
+            let dialled = match self.dial_first().await {
+                Ok(reached) => Ok(reached),
+                Err(refused) => self.dial_others().await.ok_or(refused),
+            };
+            let message = match dialled {
+                Ok(reached) => Dialled::Reached(Box::new(reached)),
+                Err(refused) => Dialled::Failed { refused },
+            };
+            let is_reached = matches!(message, Dialled::Reached(_));
+            let sent = self.inbox.send(InboxMessage::Dialled(message)).await;
+            if is_reached || sent.is_err() {
                 return;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+
+    /// Dials the first addresses, which are those of standby drivers, until one is reached or the agent ends.
+    async fn seek(self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            sleep(jitter(pause)).await;
+            if let Ok(reached) = self.dial_first().await {
+                let reached = Dialled::ReachedStandby(Box::new(reached));
+                // Fails only at the agent's own end.
+                let _ = self.inbox.send(InboxMessage::Dialled(reached)).await;
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Dials the first addresses together. Fails with whether that of the last connection has refused.
+    async fn dial_first(&self) -> Result<Reached, bool> {
+        let mut dials = JoinSet::new();
+        for (index, candidate) in self.first.iter().enumerate() {
+            let dial = dial(candidate.clone(), self.host.clone(), self.keys.clone());
+            dials.spawn(async move { (index, dial.await) });
+        }
+        let mut refused = false;
+        while let Some(dialled) = dials.join_next().await {
+            match dialled {
+                Ok((_, Ok(reached))) => return Ok(reached),
+                Ok((0, Err(error))) => refused = is_refusal(&error) || is_other_job(&error),
+                Ok((_, Err(_))) => {}
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        Err(refused)
+    }
+
+    async fn dial_others(&self) -> Option<Reached> {
+        for candidate in &self.others {
+            let dialled = dial(candidate.clone(), self.host.clone(), self.keys.clone());
+            if let Ok(reached) = dialled.await {
+                return Some(reached);
+            }
+        }
+        None
+    }
+}
+
+/// Dials an address. The agent has a certificate of its run, and a token would not lead back to that run.
+async fn dial(candidate: String, host: HostId, keys: Arc<Keys>) -> Result<Reached, PeerError> {
+    let mut keyring = Keyring::issued(keys);
+    let reached = connect::reach_one(&candidate, &host, &mut keyring).await;
+    reached.inspect_err(|error| {
+        tracing::debug!(address = %candidate, %error, "cannot reach the driver there");
+    })
 }
 
 fn is_refusal(error: &PeerError) -> bool {
@@ -157,6 +250,13 @@ fn jitter(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_address_of_a_turn_is_dialled_once() {
+        let all = ["a:1", "b:1", "a:1", "c:1"].map(str::to_owned).to_vec();
+        assert_eq!(once(all.clone(), &[]), ["a:1", "b:1", "c:1"]);
+        assert_eq!(once(all, &["b:1".to_owned()]), ["a:1", "c:1"]);
+    }
 
     #[test]
     fn a_pause_is_never_longer_than_it_says_and_never_shorter_than_half() {

@@ -45,7 +45,13 @@ impl Agent {
     pub(crate) fn on_dialled(&mut self, dialled: Dialled, out: &mut Vec<Command>) {
         match dialled {
             Dialled::Failed { refused } => self.step(Event::DialFailed { refused }, out),
-            Dialled::Reached(reached) => self.on_reached(*reached, out),
+            Dialled::Reached(reached) if self.link.is_none() || self.machine.misses_driver() => {
+                self.on_reached(*reached, out);
+            }
+            Dialled::ReachedStandby(reached) if self.link.is_some() => {
+                self.on_reached(*reached, out);
+            }
+            Dialled::Reached(_) | Dialled::ReachedStandby(_) => {}
             Dialled::Answered(joined) => self.on_answered(*joined, out),
             Dialled::Unanswered(error) => {
                 tracing::debug!(%error, "the driver does not take this agent back yet");
@@ -56,8 +62,7 @@ impl Agent {
 
     /// Registers over a new connection. The old one is closed before.
     fn on_reached(&mut self, reached: Reached, out: &mut Vec<Command>) {
-        let needed = self.link.is_none() || self.machine.misses_driver();
-        if !needed || !self.machine.may_return() {
+        if !self.machine.may_return() {
             return;
         }
         if self.link.take().is_some() {

@@ -30,6 +30,7 @@ fn a_heartbeat_is_a_beat() {
         acked_count: 7,
         lease: Some(Duration::from_millis(1500)),
         applied: 5,
+        standbys: Vec::new(),
     };
     let wire = json!({"beat": {"heard": 7, "lease": 1500, "applied": 5}});
     written_and_read(command, wire);

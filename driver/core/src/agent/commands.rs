@@ -35,6 +35,7 @@ impl Machine {
                 acked_count,
                 lease,
                 applied,
+                ..
             } => {
                 self.outbox.acknowledge(applied);
                 self.beat_answered(now, acked_count, lease, memory, out);

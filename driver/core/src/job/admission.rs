@@ -202,6 +202,8 @@ impl Job {
             acked_count,
             lease,
             applied,
+            // The shell knows them.
+            standbys: Vec::new(),
         };
         self.send(host, command, out);
     }

@@ -199,6 +199,7 @@ impl Bench {
             acked_count,
             lease,
             applied: 0,
+            standbys: Vec::new(),
         });
         out.extend(self.pass(wait, true));
         out
@@ -373,6 +374,7 @@ impl Bench {
                             acked_count: count,
                             lease,
                             applied: 0,
+                            standbys: Vec::new(),
                         });
                     }
                     Command::AgentReport(AgentReport::Heartbeat { .. }) => {}

@@ -39,6 +39,7 @@ fn a_beat_that_comes_late_extends_nothing() {
         acked_count: 1,
         lease: None,
         applied: 0,
+        standbys: Vec::new(),
     });
     let out = bench.pass(seconds(7), false);
     let ends = |c: &Command| {
@@ -71,6 +72,7 @@ fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
         acked_count: 8,
         lease: None,
         applied: 0,
+        standbys: Vec::new(),
     });
     assert_eq!(bench.pass(seconds(60), true), []);
     assert!(!bench.machine.is_ending());

@@ -125,6 +125,7 @@ fn reports_without_an_acknowledgement_are_repeated() {
         acked_count: 0,
         lease: None,
         applied: first.number,
+        standbys: Vec::new(),
     });
     bench.event(Event::DriverLost);
     let adoption = bench.machine.adoption(&bench.memory);
@@ -149,6 +150,7 @@ fn the_lease_is_renewed_by_the_first_answer_and_not_by_the_return() {
         acked_count: u64::MAX,
         lease: bench.lease,
         applied: 0,
+        standbys: Vec::new(),
     };
     assert_eq!(bench.command(answer), [signal(2, Signal::Continue)]);
     assert_eq!(bench.memory.leases[&process(0, 1)], bench.now + seconds(7));

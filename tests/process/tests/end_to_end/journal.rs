@@ -243,8 +243,8 @@ fn a_journal_that_the_user_names_must_be_usable() {
         (path("folder"), "is a directory, expected a file [E205]"),
         (path("notes"), "choose another path"),
         (
-            "etcd://a:2379".to_owned(),
-            "expected a path, auto or none [E202]",
+            "etcd://a:0".to_owned(),
+            "expected a path, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], auto or none [E202]",
         ),
     ] {
         let job = Job::new("-np 1").flag(["--journal", &journal]);

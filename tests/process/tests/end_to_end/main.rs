@@ -7,6 +7,7 @@ mod discovery;
 mod draining;
 mod durable;
 mod ending;
+mod etcd;
 mod failures;
 mod flags;
 mod journal;

@@ -310,6 +310,7 @@ impl Control {
             acked_count,
             lease,
             applied: 0,
+            standbys: Vec::new(),
         })
         .await;
     }

@@ -91,6 +91,10 @@ pub enum AgentCommand {
         /// it comes back. 0 from an older driver.
         #[serde(default)]
         applied: u64,
+        /// Where drivers wait that would continue the run, each as `HOST:PORT`. The agent dials them too once it has lost this
+        /// driver. Empty from an older driver.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        standbys: Vec<String>,
     },
     /// Dials the memory ports of these hosts. The agent reports [`AgentReport::Probed`]. Only sent to an agent that
     /// supports it ([`Register::probes`]).
