@@ -174,7 +174,7 @@ test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test
 	worker/python/test.sh -m full
 
 # MINUTES only from the command line. All runs are equally long: 10 minutes are 8 runs of 75 s.
-chaos: setup ## Kills the driver every 5 s and cuts the network for 8 s while a job trains, beside undisturbed runs; MINUTES=60 for longer
+chaos: setup ## Kills the driver, with and without etcd, and cuts the network for 8 s while a job trains, beside undisturbed runs; MINUTES=60 for longer
 	cargo build --locked --workspace
 	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-chaos --minutes $(or $(if $(filter command,$(origin MINUTES)),$(MINUTES)),10)
 

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const FLAGS: &str = "-np 4 --min-np 2 --max-np 4 --launcher local --supervise --orphan-timeout 60s --log-format json";
 
 /// The hosts of the workers.
-const HOSTS: &str = "localhost:2\n127.0.0.1:2\n";
+pub(crate) const HOSTS: &str = "localhost:2\n127.0.0.1:2\n";
 
 /// Trains four workers on two hosts.
 pub(crate) fn run(turn: Turn) -> Row {
@@ -60,7 +60,7 @@ fn take_over(job: &mut Running) {
 }
 
 /// Lists one more host, with one or two slots in alternation. Gives the milliseconds until the driver has accepted it.
-fn accept(job: &mut Running, count: usize) -> f64 {
+pub(crate) fn accept(job: &mut Running, count: usize) -> f64 {
     let slots = 1 + count as u64 % 2;
     let begun = monotonic();
     job.set_hosts(&format!("{HOSTS}127.0.0.2:{slots}\n"));

@@ -3,6 +3,7 @@
 //! | scenario | fault |
 //! |---|---|
 //! | driver | the driver is killed every 5 s, and its supervisor resumes the run; then a host is listed |
+//! | etcd | the driver is killed every 10 s, and a standby driver continues the run from etcd; then a host is listed |
 //! | network | the network between the driver and all agents is down for 8 s, again and again |
 //!
 //! Four workers train with the SDK and commit each step. The log of their commits shows what the user notices: steps that
@@ -10,6 +11,7 @@
 //! disturbs all of them alike. The exit code is 1 if a bound of [`report`] is broken.
 
 mod driver;
+mod etcd;
 mod network;
 mod report;
 mod steps;
@@ -22,7 +24,7 @@ use clap::{Parser, ValueEnum};
 use report::Row;
 use turn::Turn;
 
-/// How long a run of a smoke test takes: two faults of the driver, or one of the network.
+/// How long a run of a smoke test takes: two faults of the driver, or one of the network or with etcd.
 const SMOKE: Duration = Duration::from_secs(16);
 
 /// A kind of fault.
@@ -30,6 +32,8 @@ const SMOKE: Duration = Duration::from_secs(16);
 enum Scenario {
     /// The driver dies.
     Driver,
+    /// The driver dies, and a standby driver takes its place.
+    Etcd,
     /// The network between the driver and all agents is down.
     Network,
 }
@@ -38,6 +42,7 @@ impl Scenario {
     fn run(self, turn: Turn) -> Row {
         match self {
             Self::Driver => driver::run(turn),
+            Self::Etcd => etcd::run(turn),
             Self::Network => network::run(turn),
         }
     }
@@ -49,7 +54,7 @@ struct Options {
     #[arg(long, default_value_t = 10)]
     minutes: u64,
     /// The faults.
-    #[arg(long, value_delimiter = ',', default_value = "driver,network")]
+    #[arg(long, value_delimiter = ',', default_value = "driver,network,etcd")]
     scenarios: Vec<Scenario>,
     /// How often each scenario has its turn, with and without faults.
     #[arg(long, default_value_t = 2)]
