@@ -187,6 +187,7 @@ impl Registry {
             self.counts[member.state as usize] -= 1;
             self.counts[state as usize] += 1;
             member.state = state;
+            self.changed.mark(host);
         }
     }
 

@@ -85,6 +85,10 @@ impl Job {
             process, data_port, ..
         } = *worker;
         self.fleet.adopt(now, host, process, life, data_port);
+        if life != Life::Stopping {
+            // The former driver may have given it up with its host.
+            self.registry.returned(host, process, State::Ready);
+        }
         if self.budgets.started() == 0 {
             self.startup.starts += 1;
         }
