@@ -292,6 +292,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         exit_timeout: timeouts.exit,
         fence: lease_of(settings).fence(),
         keep: lease_of(settings).keep(),
+        silence: lease_of(settings).silence(),
         // A standard job has only one round.
         lease: match settings.mode {
             config::Mode::Elastic => lease_of(settings).length(),

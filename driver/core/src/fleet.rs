@@ -89,6 +89,8 @@ pub struct AgentUp {
     pub applied: u64,
     /// The newest report whose effects the records have, while later ones wait for a decision.
     pub recorded: Option<u64>,
+    /// When the last heartbeat or new report of the agent arrived.
+    pub heard: Time,
     /// Why the launch of the agent has ended, if it has: its process is gone.
     pub launch_ended: Option<String>,
     /// Other agents that were refused because of their name, as far as that was announced.
@@ -343,6 +345,13 @@ impl Fleet {
         if let Some(up) = self.up_mut(host) {
             up.recorded = Some(up.recorded.map_or(number, |before| before.min(number)));
             self.changed.mark(host);
+        }
+    }
+
+    /// Records that a connected agent was heard.
+    pub(crate) fn set_heard(&mut self, now: Time, host: &HostId) {
+        if let Some(up) = self.up_mut(host) {
+            up.heard = now;
         }
     }
 

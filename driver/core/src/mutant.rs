@@ -491,6 +491,8 @@ mutants! {
     AwayIsUsable: "R9" "returns",
     /// A host whose connection ends is given up at once, with its workers.
     AwayIsLost: "returns",
+    /// Hosts of which the driver hears nothing count as silent, although it hears of no other host either.
+    OutageIsSilence: "returns",
     /// A group that is over goes on where its host was out of reach.
     OldGroupStays: "R11" "returns",
 

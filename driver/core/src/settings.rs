@@ -68,6 +68,8 @@ pub struct Settings {
     pub fence: Duration,
     /// How long a host may be out of reach beyond the fence, before it is lost ([`crate::lease::Lease::keep`]).
     pub keep: Duration,
+    /// The silence after which a host is out of reach ([`crate::lease::Lease::silence`]).
+    pub silence: Duration,
     /// How long workers may train after a heartbeat of their agent ([`crate::lease`]).
     pub lease: Duration,
     /// How long workers may take to end after SIGTERM before they are killed.
@@ -131,6 +133,7 @@ impl Settings {
             exit_timeout: Duration::from_secs(300),
             fence: Duration::from_secs(11),
             keep: Duration::from_secs(60),
+            silence: Duration::from_millis(7_500),
             lease: crate::lease::UNLIMITED,
             grace: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(5),

@@ -209,6 +209,7 @@ impl Scenario {
         }
         scenario.settings.fence = scenario.lease().fence();
         scenario.settings.keep = scenario.lease().keep();
+        scenario.settings.silence = scenario.lease().silence();
         scenario.settings.probe_timeout = scenario.heartbeat_timeout;
         scenario.settings.grace = scenario.grace;
         scenario.settings.lease = scenario.lease().length();

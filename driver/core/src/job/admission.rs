@@ -5,7 +5,7 @@
 //! - Of several attempts of one task the newest takes part ([`Placement`](crate::placement::Placement)).
 //! - An agent that was launched for a host that is no longer known is refused, unless it keeps commits.
 //! - Heartbeats are answered, with the lease, as long as their connection is the current one of the host. An answer is
-//!   no decision, so it has no other effect.
+//!   no decision. Only the time of the heartbeat is recorded ([`super::contact`]).
 
 use std::collections::BTreeSet;
 
@@ -169,9 +169,11 @@ impl Job {
             returns: agent.returns && agent.task.is_none(),
             applied: 0,
             recorded: None,
+            heard: now,
             launch_ended: None,
             refused: BTreeSet::new(),
         });
+        self.heard(now, &agent.host);
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Admit {
             host,
@@ -183,7 +185,14 @@ impl Job {
     }
 
     /// Answers a heartbeat of an agent.
-    pub(super) fn answer_beat(&self, host: &HostId, instance: u64, count: u64, out: &mut Out) {
+    pub(super) fn answer_beat(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        instance: u64,
+        count: u64,
+        out: &mut Out,
+    ) {
         let over = self
             .shutdown
             .as_ref()
@@ -191,6 +200,7 @@ impl Job {
         if over || !self.is_current(host, instance) && !planted(Mutant::StaleConnection) {
             return;
         }
+        self.heard(now, host);
         self.send_beat(host, count, out);
     }
 

@@ -8,10 +8,11 @@
 //!                                      '------------------------------------------------> lost
 //! ```
 //! - The slots of an away host take part in nothing: no plan has them, no process is started there.
-//! - If others can go on, the round or group goes on without the host: they never wait for it. A group is worth more than
-//!   a round, since its processes begin anew, so it is left only after the fence.
-//! - If they cannot, the round that trains is left as it is. When all its hosts are back before another round was
-//!   planned, it has lost nothing. Its workers stop at the end of their lease, so it harms nothing either (R11).
+//! - The round or group is left as it is for a moment ([`super::contact`]). If all its hosts are back by then, it has lost
+//!   nothing. Its workers stop at the end of their lease, so it harms nothing either (R11).
+//! - Then others go on without the host, if they can. A group is worth more than a round, since its processes begin anew,
+//!   so it is left only after the fence.
+//! - If they cannot, the round stays as it is until the host is back or lost.
 //! - The time limit counts from the end of the connection. By then the agent has ended its workers: it began to count no
 //!   later, at the last heartbeat that was answered, and keeps them for no longer ([`crate::lease`]).
 //! - The drain of a host that is away goes on: at its deadline the host is lost.
@@ -121,7 +122,7 @@ impl Job {
     }
 
     /// Whether members of the round or group that runs are on this host, which is away.
-    fn waits_for(&self, host: &HostId) -> bool {
+    pub(super) fn waits_for(&self, host: &HostId) -> bool {
         let away = self.fleet.host(host).and_then(|state| state.away());
         away.is_some_and(|away| away.live.iter().any(|live| self.is_in_play(live)))
     }
@@ -141,8 +142,8 @@ impl Job {
         })
     }
 
-    /// Whether the round or group that runs is kept as it is for members on hosts that are away: the others could not go
-    /// on without them.
+    /// Whether the round or group that runs is kept as it is for members on hosts that are away: they may return in time,
+    /// or the others could not go on without them.
     fn holds_on(&self, now: Time) -> bool {
         if planted(Mutant::AwayIsLost) {
             return false;
@@ -150,13 +151,18 @@ impl Job {
         let never_follows = !self.settings.elastic || self.is_ending();
         if self.groups.leads() {
             let fenced = self.fenced_until.is_some_and(|until| now < until);
-            return never_follows || fenced || self.group_size() < self.needed() as usize;
+            return never_follows
+                || fenced
+                || self.awaits_return(now)
+                || self.group_size() < self.needed() as usize;
         }
         match &self.rounds.phase {
             // The agents have withdrawn a hold with their connection, so its count is void.
             Phase::Training(training) if training.hold.is_none() => {
                 // Newcomers cannot be probed by a round that is out of reach.
-                never_follows || self.choose_of(|_| true).len() < self.needed() as usize
+                never_follows
+                    || self.awaits_return(now)
+                    || self.choose_of(|_| true).len() < self.needed() as usize
             }
             _ => false,
         }
@@ -167,12 +173,18 @@ impl Job {
         if self.away.is_empty() || !self.waits_for_away() || self.holds_on(now) {
             return false;
         }
-        for host in self.away.clone() {
-            if self.waits_for(&host) {
-                self.go_on_without(now, &host, out);
-            }
-        }
+        self.leave_behind(now, out);
         true
+    }
+
+    /// Goes on without the hosts that are away. Returns whether there are any with members of what runs.
+    pub(super) fn leave_behind(&mut self, now: Time, out: &mut Out) -> bool {
+        let mut left = self.away.clone();
+        left.retain(|host| self.waits_for(host));
+        for host in &left {
+            self.go_on_without(now, host, out);
+        }
+        !left.is_empty()
     }
 
     /// Counts the members of an away host as lost with it, and ends the round that needs them.
@@ -263,11 +275,11 @@ impl Job {
         earliest([Some(end), self.hosts.drain_due(host)])
     }
 
-    /// When the next host that is away is lost, or a group may go on without one.
+    /// When the next host that is away is lost, or others may go on without one.
     pub(super) fn next_absence_deadline(&self) -> Option<Time> {
         let ends = self.away.iter().map(|host| self.absence_ends(host));
         let waits = self.groups.leads() && !self.away.is_empty() && self.waits_for_away();
         let fence = (self.fenced_until).filter(|until| waits && *until > self.settled);
-        earliest(ends.chain([fence]))
+        earliest(ends.chain([fence, self.next_patience_end()]))
     }
 }

@@ -7,7 +7,7 @@
 //! | submodule | handles |
 //! |---|---|
 //! | `reports`, `requests`, `failures`, `discovery`, `unable` | the meaning of one event |
-//! | `admission`, `away`, `returning` | agents: connected, out of reach, back |
+//! | `admission`, `contact`, `away`, `returning` | agents: connected, heard, out of reach, back |
 //! | `slots`, `launching`, `capacity`, `expected` | agents, processes and their slots |
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `stored`, `store_search`, `fruitless` | rounds |
@@ -23,6 +23,7 @@ mod admission;
 mod adopting;
 mod away;
 mod capacity;
+mod contact;
 mod discovery;
 mod draining;
 mod ending;
@@ -75,6 +76,7 @@ use crate::{
     waitlist::WaitList,
 };
 use capacity::Capacity;
+use contact::Contact;
 use ending::Startup;
 use expected::Expected;
 use going_back::GoingBack;
@@ -168,6 +170,8 @@ pub struct Job {
     exits_since: Option<Time>,
     /// Hosts that are out of reach, and whose agents may return.
     away: BTreeSet<HostId>,
+    /// Whether the driver hears of any agent.
+    contact: Contact,
     /// The end of the agents, once the job has ended.
     shutdown: Option<Shutdown>,
     /// This driver has resumed the run, and agents may still come back.
@@ -230,6 +234,7 @@ impl Job {
             loss_grace_until: None,
             exits_since: None,
             away: BTreeSet::new(),
+            contact: Contact::default(),
             shutdown: None,
             takeover: None,
             recorded: Recorded::default(),
@@ -254,7 +259,7 @@ impl Job {
             ..
         } = &event
         {
-            return self.answer_beat(host, *instance, *count, out);
+            return self.answer_beat(now, host, *instance, *count, out);
         }
         if self.results.outcome().is_some() {
             self.tick(now, out);
@@ -425,6 +430,7 @@ impl Job {
                 } else if !self.is_new(&host, number) && !planted(Mutant::ReportsRepeated) {
                     reject(out, &host, Rejected::Repeated);
                 } else {
+                    self.heard(now, &host);
                     self.reported(now, &host, report, out);
                 }
             }

@@ -258,6 +258,10 @@ impl Job {
             return self.stop(host, process, StopReason::JobEnded, out);
         }
         self.suspicion.broke(round, host, unreachable);
+        if self.settings.elastic && self.leave_behind(now, out) {
+            // The peer is on a host that is out of reach: no report of it will come.
+            return;
+        }
         self.rounds
             .disturb(now, Cause::PeerLost { host: host.clone() });
         self.abort_rounds(out);

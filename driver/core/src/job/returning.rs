@@ -99,6 +99,7 @@ impl Job {
         }) else {
             return;
         };
+        self.heard(now, host);
         self.probing.connected(host, agent.probes);
         if self.waitlist.iter().any(|(waiting, _)| waiting == host) {
             // Its probe is gone with the connection.

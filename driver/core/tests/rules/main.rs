@@ -2,6 +2,7 @@
 
 mod admission;
 mod base;
+mod contact;
 mod deadlines;
 mod draining;
 mod endings;

@@ -1,5 +1,7 @@
 //! Hosts whose connection ends, and whose agents return with their workers.
 
+use std::time::Duration;
+
 use elasticrun_core::{Decision, Rejected, Settings, rounds::Phase};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, DriverEpoch, FromAgent, Process, Round,
@@ -9,7 +11,7 @@ use elasticrun_protocol::{
 use crate::{harness::*, hosts::elastic};
 
 /// Hosts a and b with two workers each, in round 1. The agents return, and `min_np` workers suffice.
-fn training(min_np: u32) -> Harness {
+pub(crate) fn training(min_np: u32) -> Harness {
     let mut harness = Harness::new(elastic(4, min_np, 4));
     harness.returns = true;
     harness.list(&[host("a", 2), host("b", 2)]);
@@ -31,7 +33,7 @@ fn worker(slot: u32, phase: AdoptedPhase) -> AdoptedWorker {
 }
 
 /// Two workers of a host that are in this phase, and these reports.
-fn adoption(phase: AdoptedPhase, reports: Vec<FromAgent>) -> Adoption {
+pub(crate) fn adoption(phase: AdoptedPhase, reports: Vec<FromAgent>) -> Adoption {
     Adoption {
         run_id: "run".into(),
         epoch: DriverEpoch(1),
@@ -42,16 +44,16 @@ fn adoption(phase: AdoptedPhase, reports: Vec<FromAgent>) -> Adoption {
     }
 }
 
-fn in_round_1() -> AdoptedPhase {
+pub(crate) fn in_round_1() -> AdoptedPhase {
     AdoptedPhase::Training { round: Round(1) }
 }
 
-fn rounds(harness: &Harness) -> usize {
+pub(crate) fn rounds(harness: &Harness) -> usize {
     let started = |note: &&Decision| matches!(note, Decision::RoundStarted { .. });
     harness.notes.iter().filter(started).count()
 }
 
-fn aborted(harness: &Harness) -> bool {
+pub(crate) fn aborted(harness: &Harness) -> bool {
     let aborts = |note: &Decision| matches!(note, Decision::RoundAborted { started: true, .. });
     harness.notes.iter().any(aborts)
 }
@@ -82,8 +84,13 @@ fn a_round_whose_hosts_are_all_back_goes_on() {
 }
 
 #[test]
-fn survivors_do_not_wait_for_a_host_that_may_return() {
+fn survivors_do_not_wait_for_a_host_that_is_silent() {
     let mut harness = training(2);
+    for _ in 0..7 {
+        harness.pass(seconds(1));
+        harness.beats("b");
+    }
+    harness.pass(Duration::from_millis(500));
     harness.breaks_off("a");
     assert!(aborted(&harness));
     assert_eq!(rounds(&harness), 2, "at once");
@@ -241,12 +248,12 @@ fn a_group_that_is_over_is_stopped_where_its_host_was_out_of_reach() {
     harness.list(&[host("a", 2), host("b", 2)]);
     harness.breaks_off("a");
     let over = |note: &Decision| matches!(note, Decision::GroupEnded { .. });
-    harness.pass(harness.job.settings().fence - seconds(1));
+    harness.pass_with(&["b"], harness.job.settings().fence - seconds(1));
     assert!(
         !harness.notes.iter().any(over),
         "a short break costs nothing"
     );
-    harness.pass(seconds(2));
+    harness.pass_with(&["b"], seconds(2));
     assert!(harness.notes.iter().any(over), "{:?}", harness.notes);
     harness.sent.clear();
     harness.returns("a", adoption(AdoptedPhase::Starting, Vec::new()));

@@ -1,5 +1,5 @@
-//! Agents that return: a break of the network between driver and agents, shorter than agents keep their workers, costs
-//! no process and no round while the job needs no change. What is sent to a host that is out of reach reaches nobody, so
+//! Agents that return: a break of the network between driver and agents costs no process and no round while the job needs no
+//! change. If others could go on, this holds for a break that concerns all hosts, or that is shorter than a silence. What is sent to a host that is out of reach reaches nobody, so
 //! nothing is planned there.
 
 use elasticrun_core::{Command, Decision};
@@ -11,7 +11,7 @@ use crate::world::World;
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     let scripts = (world.plan.groups.as_ref()).is_some_and(|groups| !groups.attach);
     let trains = world.history.steps() > 0 || scripts && world.group_steps > 0;
-    if !world.plan.only_breaks || !trains {
+    if !world.plan.only_breaks || !trains || !is_whole(world) {
         return;
     }
     let costs = match decision {
@@ -29,6 +29,15 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             format!("only the network broke, and {decision:?}"),
         );
     }
+}
+
+/// Whether the round or group that started last has all workers. Others may follow when a break has cost a start.
+fn is_whole(world: &World) -> bool {
+    let np = world.plan.settings.np as usize;
+    let round = world.rounds.last_key_value();
+    let group = world.groups.last_key_value();
+    round.is_some_and(|(_, round)| round.seats.len() == np)
+        || group.is_some_and(|(_, group)| group.members.len() == np)
 }
 
 /// Checks a command to an agent.

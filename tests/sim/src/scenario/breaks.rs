@@ -27,8 +27,8 @@ impl Scenario {
         }
     }
 
-    /// Nothing happens but breaks, each shorter than agents keep their workers, and all workers are needed: so none of
-    /// them costs a process or a round.
+    /// Nothing happens but breaks, each shorter than agents keep their workers. All workers are needed, or the breaks concern
+    /// all hosts, or they are shorter than a silence. So none of them costs a process or a round.
     fn only_breaks(&mut self, rng: &mut Rng) {
         self.only_breaks = true;
         (self.faults, self.ambushes, self.repeats) = (Vec::new(), 0, 0);
@@ -53,13 +53,34 @@ impl Scenario {
         let lease = self.lease();
         let settings = &mut self.settings;
         (settings.fence, settings.keep) = (lease.fence(), lease.keep());
-        settings.lease = lease.length();
+        (settings.silence, settings.lease) = (lease.silence(), lease.length());
         settings.probe_timeout = self.heartbeat_timeout;
+        let others_suffice = rng.percent(50);
+        if others_suffice {
+            settings.min_np = rng.range(1, u64::from(settings.np)) as u32;
+        }
         let mut at = Time::from_start(rng.millis(0, 5_000));
         for _ in 0..rng.range(1, 3) {
             // The shortest time that agents keep their workers is 26 s.
-            let heal = rng.millis(100, 20_000);
-            let fault = Fault::draw_break_of(rng, heal);
+            let mut heal = rng.millis(100, 20_000);
+            let mut fault = Fault::draw_break_of(rng, heal);
+            if others_suffice
+                && let Fault::BreakNetwork {
+                    all,
+                    up,
+                    down,
+                    heal: time,
+                    ..
+                } = &mut fault
+            {
+                // A host that is heard all the same shows that the network of the driver is well.
+                (*up, *down) = (true, true);
+                if !*all {
+                    // An agent dials again within a second.
+                    heal = heal.min(self.heartbeat_timeout / 2);
+                    *time = heal;
+                }
+            }
             self.faults.push((at, fault));
             at = at + heal + rng.millis(8_000, 12_000);
         }

@@ -34,6 +34,7 @@ impl Scenario {
         self.orphan_timeout = rng.millis(31_000, 90_000);
         self.settings.fence = self.lease().fence();
         self.settings.keep = self.lease().keep();
+        self.settings.silence = self.lease().silence();
         self.settings.lease = self.lease().length();
     }
 

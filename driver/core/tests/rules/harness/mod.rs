@@ -393,6 +393,23 @@ impl Harness {
         });
     }
 
+    /// Advances time while the agents of these hosts send heartbeats.
+    pub(crate) fn pass_with(&mut self, hosts: &[&str], wait: Duration) {
+        let end = self.now + wait;
+        while self.now < end {
+            self.pass(end.since(self.now).min(seconds(1)));
+            for host in hosts {
+                self.beats(host);
+            }
+        }
+    }
+
+    /// An agent sends a heartbeat.
+    pub(crate) fn beats(&mut self, host: &str) {
+        let (commits, count) = (0, 0);
+        self.report(host, AgentReport::Heartbeat { commits, count });
+    }
+
     /// An agent ends after the job, and its connection with it.
     pub(crate) fn ends_agent(&mut self, name: &str) {
         self.breaks_off(name);
