@@ -1,5 +1,9 @@
 //! Budgets: how often a job may begin again. Every started round after the first one counts, whatever its cause.
 
+use std::collections::BTreeSet;
+
+use elasticrun_protocol::Round;
+
 use crate::{
     mutant::{Mutant, planted},
     settings::Settings,
@@ -12,6 +16,8 @@ pub struct Budgets {
     max_restarts: u32,
     started: u32,
     restarts: u32,
+    /// Rounds among those started that only agents have named: an earlier driver has lost their records.
+    unrecorded: BTreeSet<Round>,
 }
 
 impl Budgets {
@@ -22,6 +28,7 @@ impl Budgets {
             max_restarts: settings.max_restarts,
             started: 0,
             restarts: 0,
+            unrecorded: BTreeSet::new(),
         }
     }
 
@@ -42,14 +49,16 @@ impl Budgets {
         self.started += 1;
     }
 
-    /// A round has started under an earlier driver, whose record of it may be lost.
-    pub(crate) fn saw_round(&mut self) {
-        self.started = self.started.max(1);
+    /// A round has started under an earlier driver, which has lost the record of it. It counts once, however many agents name
+    /// it.
+    pub(crate) fn saw_round(&mut self, round: Round) {
+        self.started += u32::from(self.unrecorded.insert(round));
     }
 
     /// The starts so far were no rounds: the next round is the first.
     pub fn forget_rounds(&mut self) {
         self.started = 0;
+        self.unrecorded.clear();
     }
 
     /// Rounds that have started.
@@ -96,5 +105,15 @@ mod tests {
             budgets.round_started();
         }
         assert!(!budgets.allows_round());
+    }
+
+    #[test]
+    fn a_round_that_several_agents_name_counts_once() {
+        let mut budgets = Budgets::new(&Settings::standard(1));
+        budgets.restore(2, 0);
+        for round in [8, 7, 8] {
+            budgets.saw_round(Round(round));
+        }
+        assert_eq!(budgets.started(), 4);
     }
 }

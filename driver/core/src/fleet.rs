@@ -16,7 +16,7 @@ use std::{
 use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
 
 use crate::{
-    journal::Changed,
+    journal::{Applied, Changed},
     mutant::{Mutant, planted},
     time::Time,
 };
@@ -153,6 +153,8 @@ pub struct Host {
     /// A process of the host was in a round, so the host's memory may hold commits.
     pub has_memory: bool,
     slots: Vec<Slot>,
+    /// How far the reports of its last agent are applied, once that is lost. It may come back to a later driver.
+    applied: Option<Applied>,
 }
 
 impl Default for Host {
@@ -162,6 +164,7 @@ impl Default for Host {
             since: Time::ZERO,
             has_memory: false,
             slots: Vec::new(),
+            applied: None,
         }
     }
 }
@@ -186,6 +189,17 @@ impl Host {
     /// The agent as it is or was connected, unless it is lost.
     pub fn last_up(&self) -> Option<&AgentUp> {
         self.up().or_else(|| self.away().map(|away| &away.up))
+    }
+
+    /// How far the reports of its agent are applied.
+    fn applied(&self) -> Option<Applied> {
+        match self.last_up() {
+            None => self.applied,
+            Some(up) => up.agent.map(|agent| Applied {
+                agent,
+                number: up.recorded.unwrap_or(up.applied),
+            }),
+        }
     }
 
     /// The live processes in the order of their local ranks.
@@ -538,6 +552,7 @@ impl Fleet {
         let Some(mut host) = self.hosts.remove(id) else {
             return Vec::new();
         };
+        host.applied = host.applied();
         let away = match std::mem::replace(&mut host.agent, Agent::Absent) {
             Agent::Away(away) => away.live,
             _ => Vec::new(),

@@ -485,6 +485,10 @@ mutants! {
     OldEpochAdopted: "R3" "returns",
     /// The reports that no driver has acknowledged are lost with the connection.
     UnacknowledgedDropped: "R9" "returns",
+    /// Each failed member of a group that a later driver does not know uses a restart.
+    GroupFailuresCount: "5" "R10",
+    /// An agent does not say that a process has ended because it was told to.
+    StopUntold: "R10" "returns",
     /// A repeated report is applied again.
     ReportsRepeated: "R3" "returns",
     /// Workers of a host that is out of reach are planned.

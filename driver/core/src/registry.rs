@@ -104,6 +104,11 @@ impl Registry {
         self.size.saturating_sub(self.counts.iter().sum())
     }
 
+    /// Whether all members are known, and each lives or ended with code 0.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.alive() + self.successes() == self.total()
+    }
+
     /// The number of members.
     fn total(&self) -> u32 {
         self.size.max(self.counts.iter().sum())

@@ -78,6 +78,8 @@ pub struct Sources {
     found: BTreeMap<HostId, Found>,
     /// The merged answers.
     hosts: Vec<Host>,
+    /// The sources that have answered.
+    answered: BTreeSet<usize>,
     /// How often they were merged.
     merges: u64,
     /// The index of each host in `hosts`.
@@ -127,6 +129,7 @@ impl Sources {
         let Some(answers) = self.answers.get_mut(source) else {
             return false;
         };
+        self.answered.insert(source);
         let failed_before = std::mem::take(&mut answers.failing);
         let before = planted(Mutant::OneSourceRemoves).then(|| answers.ids());
         answers.take(snapshot);
@@ -157,6 +160,11 @@ impl Sources {
     /// Whether there is a list: an answer has listed a host, or has come when all sources had answered or failed.
     pub fn have_listed(&self) -> bool {
         self.listed
+    }
+
+    /// Whether each source has answered this driver. Hosts of an earlier driver that no answer has are not listed then.
+    pub(crate) fn have_all_answered(&self) -> bool {
+        self.answered.len() == self.answers.len()
     }
 
     /// Records the findings of an agent. Returns whether they change the slots of a listed host.

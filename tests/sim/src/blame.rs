@@ -146,7 +146,8 @@ impl Blame {
             } => {
                 let slot = Domain::Slot(host.clone(), process.local_rank);
                 let domain = match self.settings.failure_domain {
-                    _ if member.is_none() || takes_out == TakesOut::Slot => slot,
+                    _ if takes_out == TakesOut::Slot => slot,
+                    _ if member.is_none() && takes_out != TakesOut::Member => slot,
                     FailureDomain::Slot => slot,
                     FailureDomain::Auto if hosts <= 1 => slot,
                     FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
@@ -168,11 +169,7 @@ impl Blame {
                     self.asked.insert(host.clone(), *asked);
                 }
             }
-            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => {
-                for count in self.counts.values_mut() {
-                    count.this_episode = false;
-                }
-            }
+            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.round_began(),
             Decision::Restarting { .. } => {
                 // The program failed, not the hosts.
                 for count in self.counts.values_mut().filter(|count| count.this_episode) {
@@ -181,6 +178,13 @@ impl Blame {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A round has begun, or a later driver learns of one.
+    pub(crate) fn round_began(&mut self) {
+        for count in self.counts.values_mut() {
+            count.this_episode = false;
         }
     }
 

@@ -1,6 +1,9 @@
 //! Reports of the sources, merged host by host for the reference. The job merges them list by list.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot};
 use elasticrun_protocol::HostId;
@@ -29,6 +32,8 @@ pub(crate) struct Listed {
     reported: Vec<Vec<Reported>>,
     /// Whether each source has answered or failed.
     heard: Vec<bool>,
+    /// Sources that have answered this driver.
+    answered: BTreeSet<usize>,
     /// Slots that agents offer and detect.
     found: BTreeMap<HostId, (u32, Option<u32>)>,
     /// Whether an answer came when a host was listed or all sources had reported.
@@ -70,6 +75,7 @@ impl Listed {
 
     pub(crate) fn answered(&mut self, source: usize, snapshot: &Snapshot) {
         self.heard[source] = true;
+        self.answered.insert(source);
         let old = std::mem::take(&mut self.reported[source]);
         let named = |id: &str| snapshot.hosts.iter().any(|host| host.id == id);
         let mut new: Vec<Reported> = Vec::new();
@@ -88,8 +94,21 @@ impl Listed {
             self.reported.iter().any(|list| !list.is_empty()) || self.heard.iter().all(|h| *h);
     }
 
-    pub(crate) fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) {
+    /// Records the slots that an agent reports. Returns whether they change those of a listed host.
+    pub(crate) fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) -> bool {
+        let slots_of = |listed: &Self| {
+            let verdicts = listed.verdicts().into_iter();
+            let mut of_host = verdicts.filter(|(id, _)| id == host);
+            of_host.next().map(|(_, verdict)| verdict.slots)
+        };
+        let before = slots_of(self);
         self.found.insert(host.clone(), (slots, counted));
+        before != slots_of(self)
+    }
+
+    /// Whether each source has answered this driver.
+    pub(crate) fn have_all_answered(&self) -> bool {
+        self.answered.len() == self.reported.len()
     }
 
     /// All hosts, in the order of the sources.

@@ -153,11 +153,14 @@ impl Reference {
 
     /// The agent of a host comes back to a later driver.
     fn came_back(&mut self, now: Time, agent: &AgentConnected, starts: u32) {
-        self.sources
+        let changed = self
+            .sources
             .found(&agent.host, agent.slots, agent.detected_slots);
-        self.listed(now);
-        if !self.known.contains_key(&agent.host) {
-            // Its record is lost. The next list decides whether it stays.
+        if changed {
+            self.listed(now);
+        }
+        if !self.known.contains_key(&agent.host) && !self.sources.have_all_answered() {
+            // Its record may be lost. The list decides whether it stays.
             self.see(&agent.host, starts);
         }
     }
@@ -334,7 +337,7 @@ impl Reference {
                     self.arrives_last(&fresh);
                 }
             }
-            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.recent.clear(),
+            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.round_began(),
             Decision::HostAway { host, .. } => {
                 self.away.insert(host.clone(), false);
             }
@@ -351,6 +354,11 @@ impl Reference {
             }
             _ => {}
         }
+    }
+
+    /// A round has begun, or a later driver learns of one.
+    pub(crate) fn round_began(&mut self) {
+        self.recent.clear();
     }
 
     /// A step of the job is over.

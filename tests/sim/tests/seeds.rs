@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 43] = [
+const ONCE_FAILED: [(u64, &str); 52] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -146,6 +146,42 @@ const ONCE_FAILED: [(u64, &str); 43] = [
     (
         1317,
         "a later driver took the empty memory of an agent that came back for a lost one",
+    ),
+    (
+        7457,
+        "a round whose record was lost counted twice for the reset limit",
+    ),
+    (
+        37187,
+        "the exit of a process counted as a failure that a former driver had told to stop",
+    ),
+    (
+        17999,
+        "each failed member of a group that a later driver did not know used a restart",
+    ),
+    (
+        9818,
+        "a member that was lost with its host failed as none of its round under a later driver",
+    ),
+    (
+        20621,
+        "a member that was lost with its host and had ended since failed as none of its round",
+    ),
+    (
+        34480,
+        "a later driver dropped the exit of a process whose agent was away at the end of the take-over",
+    ),
+    (
+        32070,
+        "a host that its list had dropped was used again as its agent came back to a later driver",
+    ),
+    (
+        88784,
+        "a later driver counted a failure again that followed another one during a take-over",
+    ),
+    (
+        73449,
+        "a later driver forgot which reports of a lost agent were applied",
     ),
 ];
 

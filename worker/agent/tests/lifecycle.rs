@@ -15,6 +15,7 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
         process: ended,
         exit,
         tail,
+        ..
     }) = control.report().await
     else {
         panic!("no exit");

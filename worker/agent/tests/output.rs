@@ -149,6 +149,7 @@ async fn the_last_lines_before_a_death_are_not_lost() {
             process: ended,
             exit,
             mut tail,
+            ..
         }) = control.report().await
         else {
             panic!("no exit");

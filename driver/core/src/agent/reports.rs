@@ -160,6 +160,7 @@ impl Machine {
             });
         }
         if !expected {
+            worker.failed();
             out.push(Command::AgentReport(AgentReport::WorkerLost {
                 process,
                 silent,
@@ -184,9 +185,9 @@ impl Machine {
         memory: &mut dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        if self.workers.remove(&process).is_none() {
+        let Some(worker) = self.workers.remove(&process) else {
             return;
-        }
+        };
         if memory.commits(process).is_empty() || planted(Mutant::DeadForgotten) {
             out.push(Command::Forget { process });
         } else {
@@ -205,6 +206,7 @@ impl Machine {
             process,
             exit,
             tail,
+            stopped: worker.was_told() && !planted(Mutant::StopUntold),
         }));
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Worker {
     /// The last count of heartbeats and when the count changed; `None` until it attaches.
     beat: Option<(u64, Time)>,
     stopping: Option<Stopping>,
+    /// The driver has asked for its end, and it did not fail by itself before it could act on that.
+    told: bool,
     /// When it was first sent SIGKILL.
     killed: Option<Time>,
 }
@@ -73,6 +75,7 @@ impl Worker {
             empty: false,
             beat: None,
             stopping: None,
+            told: false,
             killed: None,
         }
     }
@@ -171,12 +174,23 @@ impl Worker {
             }
             _ => Signal::Kill,
         };
+        self.told = true;
         let alone = next == Signal::Terminate && planted(Mutant::RemovedLeftAlone);
         self.stopping = Some(Stopping {
             due: if alone { Time::NEVER } else { now + grace },
             next,
         });
         true
+    }
+
+    /// Whether its end is the one that the driver has asked for.
+    pub(super) fn was_told(&self) -> bool {
+        self.told
+    }
+
+    /// It failed by itself, whatever it was told.
+    pub(super) fn failed(&mut self) {
+        self.told = false;
     }
 
     /// Ends the worker at once. Returns `false` if SIGKILL was already the last step.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use elasticrun_protocol::{HostId, LocalRank};
 
 use super::{Agent, Fleet, Host, Life, Slot};
-use crate::journal::{Applied, SlotsEntry};
+use crate::journal::SlotsEntry;
 
 impl Fleet {
     /// Takes the hosts whose record has changed.
@@ -27,12 +27,7 @@ impl Fleet {
             memory: host.has_memory || memory_lost,
             lost: memory_lost,
             agent: host.agent != Agent::Absent,
-            applied: host.last_up().and_then(|up| {
-                Some(Applied {
-                    agent: up.agent?,
-                    number: up.recorded.unwrap_or(up.applied),
-                })
-            }),
+            applied: host.applied(),
         })
     }
 
@@ -48,6 +43,7 @@ impl Fleet {
         self.done += slots.iter().filter(|slot| slot.done).count() as u64;
         let host = Host {
             slots,
+            applied: entry.applied,
             ..Host::default()
         };
         self.gone.insert(entry.host.clone(), host);

@@ -6,7 +6,12 @@ use elasticrun_protocol::{
 };
 
 use super::{Job, Out, takeover::TakeOver};
-use crate::{Time, fleet::Life, registry::State};
+use crate::{
+    Time,
+    fleet::Life,
+    mutant::{Mutant, planted},
+    registry::State,
+};
 
 impl Job {
     /// Applies the reports that no driver has applied, and then the state of each process, which includes them.
@@ -37,14 +42,22 @@ impl Job {
                 }
                 continue;
             }
-            if let AgentReport::Exited { process, .. } = report.report
+            if let AgentReport::Exited {
+                process, stopped, ..
+            } = report.report
                 && !adoption
                     .workers
                     .iter()
                     .any(|worker| worker.process == process)
             {
                 // Reaped since, and so not among the processes.
-                let life = self.life_before(now, host, process);
+                let life = match stopped {
+                    true => Life::Stopping,
+                    false => {
+                        self.registry.returned(host, process, State::Ready);
+                        self.life_before(now, host, process)
+                    }
+                };
                 self.fleet.adopt(now, host, process, life, 0);
             }
             let takeover = self
@@ -66,18 +79,56 @@ impl Job {
         }
     }
 
-    /// Applies the failures that agents have reported before it was decided whether their round goes on.
-    pub(super) fn apply_failures(&mut self, now: Time, out: &mut Out) {
+    /// Applies a report. A failure waits while an earlier one of the same agent does: the records name the newest report that
+    /// is applied, so they must not have the effects of a later one.
+    pub(super) fn reported_in_turn(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        report: AgentReport,
+        out: &mut Out,
+    ) {
+        let up = self.fleet.host(host).and_then(|state| state.up());
+        let is_behind = up.is_some_and(|up| up.recorded.is_some());
+        let takeover = self.takeover.as_mut();
+        match takeover.filter(|takeover| is_behind && !takeover.is_decided()) {
+            Some(takeover) if is_failure(&report) => {
+                takeover.failures.push((host.clone(), report));
+            }
+            _ => self.reported(now, host, report, out),
+        }
+    }
+
+    /// Applies the failures that agents have reported before it was decided whether their round goes on. The first failure of a
+    /// group ends it, and uses a restart. The others are of the same group, also if the records do not name its members.
+    /// Returns whether the job goes on.
+    pub(super) fn apply_failures(&mut self, now: Time, out: &mut Out) -> bool {
+        let of_group = self.groups.leads() && !planted(Mutant::GroupFailuresCount);
+        let mut is_over = false;
         let failures = self
             .takeover
             .as_mut()
             .map(|takeover| std::mem::take(&mut takeover.failures));
         for (host, report) in failures.into_iter().flatten() {
             if self.is_up(&host) {
-                self.reported(now, &host, report, out);
+                if is_over && let Some(process) = process_of(&report) {
+                    self.fleet.set_life(&host, process, Life::Stopping);
+                }
+                is_over |= of_group;
+                self.repeated(now, &host, report, out);
+            } else if let AgentReport::Exited {
+                process,
+                exit,
+                tail,
+                ..
+            } = &report
+            {
+                // What the end means is decided when the agent returns, or with the loss of its host.
+                self.exit_known(&host, *process, exit, tail, out);
             }
             self.fleet.release_applied(&host);
         }
+        self.results.outcome().is_none()
     }
 
     fn adopt_process(&mut self, now: Time, host: &HostId, worker: &AdoptedWorker, life: Life) {
@@ -106,6 +157,11 @@ impl Job {
                 self.blacklist.came(now, host, process.local_rank);
             }
             Life::Stopping => {}
+        }
+        if worker.stopping && worker.phase != AdoptedPhase::Dying {
+            // It may still fail by itself before it acts on that.
+            self.registry
+                .record(host, process, State::StoppedWithDomain);
         }
         if worker.phase == AdoptedPhase::Finished {
             self.registry.record(host, process, State::Finished);
@@ -166,7 +222,7 @@ pub(super) fn process_of(report: &AgentReport) -> Option<Process> {
 fn is_failure(report: &AgentReport) -> bool {
     match report {
         AgentReport::WorkerLost { .. } => true,
-        AgentReport::Exited { exit, .. } => !exit.is_success(),
+        AgentReport::Exited { exit, stopped, .. } => !exit.is_success() && !stopped,
         _ => false,
     }
 }

@@ -64,8 +64,9 @@ impl Job {
                 process,
                 exit,
                 tail,
+                stopped,
             } => {
-                self.worker_exited(now, host, process, exit, &tail, out);
+                self.worker_exited(now, host, (process, stopped), exit, &tail, out);
             }
             AgentReport::Probed {
                 number,
@@ -285,15 +286,21 @@ impl Job {
         &mut self,
         now: Time,
         host: &HostId,
-        process: Process,
+        (process, stopped): (Process, bool),
         exit: Exit,
         tail: &[String],
         out: &mut Out,
     ) {
         self.exit_known(host, process, &exit, tail, out);
-        let Some(live) = self.fleet.current(host, process) else {
+        let Some(mut live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
+        if stopped {
+            // A former driver may have asked for that, and have lost the record of it.
+            self.registry.record(host, process, State::Stopped);
+            self.waitlist.leave(host, process);
+            live.life = Life::Stopping;
+        }
         self.dirty_hosts.insert(host.clone());
         let domain = self.failure_domain(host, process);
         self.relapses.exited(host, process, &exit, domain);

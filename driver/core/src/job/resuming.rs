@@ -81,6 +81,7 @@ impl Job {
         }
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
+            progress.round,
             absent,
             saved.slots.values(),
         ));

@@ -174,12 +174,19 @@ impl Job {
     }
 
     /// Applies a report that was lost with the connection.
-    fn repeated(&mut self, now: Time, host: &HostId, report: AgentReport, out: &mut Out) {
+    pub(super) fn repeated(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        report: AgentReport,
+        out: &mut Out,
+    ) {
         match report {
             AgentReport::Exited {
                 process,
                 exit,
                 tail,
+                ..
             } if self.results.outcome().is_some() => {
                 self.exit_known(host, process, &exit, &tail, out);
             }

@@ -76,6 +76,7 @@ impl Job {
                         process,
                         exit,
                         tail,
+                        ..
                     },
                 ..
             } => {

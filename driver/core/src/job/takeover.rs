@@ -39,6 +39,8 @@ pub(super) struct TakeOver {
     is_blind: bool,
     /// When the agents that are not back are given up.
     until: Time,
+    /// The round of the records that started last.
+    recorded: Option<Round>,
     /// The round that agents report as the newest started one.
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
@@ -68,6 +70,7 @@ impl TakeOver {
     /// A take-over that begins with these records, and waits for the agents of these hosts.
     pub(super) fn new<'a>(
         until: Time,
+        recorded: Option<Round>,
         absent: BTreeSet<HostId>,
         slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
     ) -> Self {
@@ -81,6 +84,7 @@ impl TakeOver {
             is_blind: absent.is_empty(),
             absent,
             until,
+            recorded,
             round: None,
             holders: 0,
             decided: false,
@@ -164,8 +168,8 @@ impl Job {
             self.learn_round(host, round, holders);
         }
         self.fleet.raise_starts(host, &adoption.starts);
-        if !self.hosts.contains(host) {
-            // Its record is lost. The next list decides whether it stays.
+        if !self.hosts.contains(host) && !self.sources.have_all_answered() {
+            // Its record may be lost. The list decides whether it stays.
             let slots = adoption
                 .starts
                 .iter()
@@ -174,10 +178,7 @@ impl Job {
             self.capacity_dirty = true;
         }
         if adoption.round.is_some() || !adoption.kept.is_empty() {
-            // A commit is of a round. Its members may have left it since, and report no round.
-            if !adoption.kept.is_empty() {
-                self.budgets.saw_round();
-            }
+            self.count_rounds_of(adoption);
             self.fleet.set_memory(host);
             self.memory_lost.remove(host);
         }
@@ -198,6 +199,21 @@ impl Job {
         self.adopt_processes(now, host, adoption, &reports, out);
         if !self.is_taking_over() {
             self.end_former(host, out);
+        }
+    }
+
+    /// Counts the started rounds that the records lack and of which an agent keeps commits. Their members may have left them
+    /// since, and report no round.
+    fn count_rounds_of(&mut self, adoption: &Adoption) {
+        let recorded = self
+            .takeover
+            .as_ref()
+            .and_then(|takeover| takeover.recorded);
+        let commits = adoption.kept.iter().flat_map(|kept| &kept.commits);
+        for commit in commits {
+            if Some(commit.round) > recorded && commit.epoch > DriverEpoch(0) {
+                self.budgets.saw_round(commit.round);
+            }
         }
     }
 
@@ -252,7 +268,7 @@ impl Job {
         } else {
             self.registry.round_started(round, members);
             self.lineage.started(round, started.base);
-            self.budgets.round_started();
+            self.budgets.saw_round(round);
             self.blacklist.round_started();
         }
         self.registry.expect(size);
@@ -274,8 +290,9 @@ impl Job {
                     return true;
                 }
                 self.run_former_group(now);
-                self.apply_failures(now, out);
-                self.decide_group(now, out);
+                if self.apply_failures(now, out) {
+                    self.decide_group(now, out);
+                }
             } else if let Some(round) = self.adoptable_round() {
                 self.adopt_round(now, round, out);
                 self.apply_failures(now, out);
@@ -286,9 +303,13 @@ impl Job {
                 }
                 return true;
             } else {
-                self.apply_failures(now, out);
-                self.abandon_round(now, out);
+                if self.apply_failures(now, out) {
+                    self.abandon_round(now, out);
+                }
             }
+        }
+        if self.results.outcome().is_some() {
+            return true;
         }
         if over && let Some(takeover) = self.takeover.take() {
             for host in takeover.absent {
@@ -503,7 +524,8 @@ impl Job {
                 living.entry(host.clone()).or_default().push(live.process);
             }
         }
-        let whole = self.registry.living() == living && !living.is_empty();
+        let same = self.registry.living() == living;
+        let whole = same && self.registry.is_whole() && !living.is_empty();
         let round = self.registry.round().filter(|_| whole);
         match round {
             Some(round) => {

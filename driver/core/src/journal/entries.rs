@@ -159,7 +159,7 @@ pub struct SlotsEntry {
     /// It has an agent, or one is being launched.
     #[serde(default)]
     pub agent: bool,
-    /// The reports of its agent that are applied. All records have their effects.
+    /// The reports of its agent that are applied, or of its last one. All records have their effects.
     #[serde(default)]
     pub applied: Option<Applied>,
 }

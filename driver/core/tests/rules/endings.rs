@@ -228,6 +228,7 @@ fn a_repeated_exit_changes_nothing() {
             process,
             exit: Exit::Code(1),
             tail,
+            stopped: false,
         },
     );
     harness.finishes("b", 0);

@@ -63,6 +63,7 @@ fn the_exit_of_a_failed_worker_is_announced_once_it_is_known() {
         process,
         exit: exit.clone(),
         tail: Vec::new(),
+        stopped: false,
     };
     harness.report("a", report);
     let about = |note: &&Decision| {

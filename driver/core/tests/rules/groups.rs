@@ -211,6 +211,7 @@ fn a_late_exit_of_the_last_group_changes_nothing() {
             process: old,
             exit,
             tail,
+            stopped: false,
         },
     );
     assert_eq!((groups(&harness), harness.outcome.clone()), (2, None), "R3");

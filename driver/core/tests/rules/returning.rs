@@ -148,6 +148,7 @@ fn reports_that_were_lost_with_the_connection_are_applied_once() {
         process: process(1, 1),
         exit,
         tail: Vec::new(),
+        stopped: false,
     };
     let lost = FromAgent {
         epoch: DriverEpoch(1),

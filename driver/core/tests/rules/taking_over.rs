@@ -52,6 +52,7 @@ fn exited(process: Process, exit: Exit) -> Vec<AgentReport> {
         process,
         exit,
         tail: Vec::new(),
+        stopped: false,
     }]
 }
 
@@ -467,4 +468,85 @@ fn agents_that_come_back_after_a_signal_end_their_workers() {
     assert!(harness.sent.iter().any(ended), "{:?}", harness.sent);
     harness.pass(seconds(60));
     assert!(harness.exited, "b is given up");
+}
+
+/// The record of the group is lost with all others.
+#[test]
+fn the_failures_of_a_group_that_is_unknown_use_one_restart() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        cooldown: range(1, 1),
+        ..elastic()
+    });
+    harness.slow = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.driver_dies(100);
+    for name in ["a", "b"] {
+        let ends = [0, 1].map(|slot| exited(harness.forgets(name, slot), Exit::Code(1)));
+        harness.comes_back_and_says(name, ends.concat());
+    }
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(100));
+    assert_eq!(harness.outcome, None, "{:?}", harness.notes);
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4, "the next group");
+}
+
+/// The former driver has asked for the end of a member, and has lost the record of that.
+#[test]
+fn the_end_of_a_process_that_was_told_to_stop_is_no_failure() {
+    for stopped in [false, true] {
+        let mut harness = trains(elastic());
+        harness.driver_dies(0);
+        let process = harness.forgets("b", 1);
+        harness.comes_back_with_workers("a");
+        let end = AgentReport::Exited {
+            process,
+            exit: Exit::Signal(15),
+            tail: Vec::new(),
+            stopped,
+        };
+        harness.comes_back_and_says("b", vec![end]);
+        assert_eq!(took_over(&harness), Some(None), "the round is over");
+        assert_eq!(harness.blacklisted(), usize::from(!stopped));
+    }
+}
+
+#[test]
+fn a_member_that_was_lost_with_its_host_fails_as_one_once_it_is_back() {
+    let mut harness = Harness::new(elastic());
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    for _ in 0..8 {
+        harness.pass(seconds(1));
+        harness.beats("b");
+    }
+    // The next round never starts, so the members of b are back in the round that they know of.
+    harness.passive.insert("b".into());
+    harness.breaks_off("a");
+    assert_eq!(harness.started(), 1);
+    harness.passive.clear();
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    assert_eq!(took_over(&harness), Some(Some(Round(1))));
+    harness.kill("a", 0);
+    let all = |note: &Decision| {
+        let domain = elasticrun_core::blacklist::Domain::Host("a".into());
+        matches!(note, Decision::Blacklisted { domain: out, .. } if *out == domain)
+    };
+    assert!(harness.notes.iter().any(all), "{:?}", harness.notes);
+}
+
+#[test]
+fn a_host_that_its_list_has_dropped_does_not_come_back_with_its_agent() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    harness.list(&[host("b", 2)]);
+    harness.list(&[host("b", 2)]);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    assert!(harness.size() == 2 && harness.round() > Round(1));
+    assert!(harness.members().iter().all(|(host, _)| host == "b"));
 }

@@ -151,6 +151,7 @@ impl Play {
             process,
             exit: Exit::Signal(9),
             tail: Vec::new(),
+            stopped: false,
         };
         let reports = if says { vec![report] } else { Vec::new() };
         self.harness.comes_back_and_says(name, reports);

@@ -104,11 +104,21 @@ pub(crate) fn event(world: &mut World, event: &Event) {
 pub(crate) fn heard(world: &mut World, event: &Event, host: &HostId, report: &AgentReport) {
     super::success::event(world, event);
     super::paths::event(world, event);
-    let AgentReport::Exited { process, exit, .. } = report else {
+    let AgentReport::Exited {
+        process,
+        exit,
+        stopped,
+        ..
+    } = report
+    else {
         return;
     };
     let now = world.driver_now();
     let memory = &mut world.invariants.ends;
+    if *stopped {
+        // The record of a former driver that has told it to stop may be lost.
+        memory.told.push((host.clone(), *process));
+    }
     if memory.first == Some((host.clone(), Some(*process))) {
         memory.exit.get_or_insert_with(|| exit.clone());
     }
@@ -178,6 +188,7 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
         Decision::RoundStarted { .. } => {
             memory.failed.clear();
             (memory.succeeded, memory.broken) = (None, None);
+            memory.decided = Time::ZERO;
             let most = world.plan.settings.reset_limit.map(|limit| limit + 1);
             let uncounted = world.invariants.later_driver.uncounted;
             let rounds = (world.history.rounds() as u32).saturating_sub(uncounted);
@@ -279,7 +290,10 @@ pub(super) fn fails_everywhere(world: &World) -> Result<(), String> {
 /// The job ends by the exit timeout.
 pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
     let memory = &world.invariants.ends;
-    let Some(since) = memory.succeeded.into_iter().chain(memory.broken).min() else {
+    // A later driver that knows of a success waits from its decision about the round.
+    let decided = (memory.decided > Time::ZERO).then_some(memory.decided);
+    let since = memory.succeeded.into_iter().chain(memory.broken);
+    let Some(since) = since.chain(decided).min() else {
         return Err("no member has ended".into());
     };
     let waited = world.driver_now().since(since);

@@ -5,14 +5,20 @@
 //! exclusions, first failure and counts are those of the records that are left. Rounds, commits, processes and the ends of
 //! processes are those of the world, so R1, R4, R7, R8, R11, R12, R13 and W5 hold across all drivers.
 
-use elasticrun_core::{Command, Decision, journal::Saved, registry::State};
+use std::collections::BTreeSet;
+
+use elasticrun_core::{
+    Command, Decision,
+    journal::{MembersEntry, Saved},
+    registry::State,
+};
 use elasticrun_protocol::{
     AgentCommand, HostId, Process, Round,
     control::{AdoptedPhase, Adoption},
 };
 
 use super::{ends, groups, r10, success};
-use crate::world::World;
+use crate::world::{Seat, World};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -21,6 +27,10 @@ pub(crate) struct Memory {
     /// A driver has died. The newest round that the current one knows of, and rounds that its records do not count.
     later: Option<Option<Round>>,
     pub(super) uncounted: u32,
+    /// The newest round that the records or agents name as started.
+    started: Option<Round>,
+    /// Members of rounds that a later driver knows of; none for the first driver, and once it has started a round itself.
+    members: Option<BTreeSet<(Round, HostId, Process)>>,
 }
 
 /// How many of the events of a run the records know.
@@ -52,6 +62,13 @@ pub(crate) fn resumed(world: &mut World, saved: &Saved, whole: bool, known: Know
     memory.later_driver.failed.truncate(known.failed);
     memory.ends.told.truncate(known.told);
     memory.later_driver.later = Some(saved.progress.round);
+    let of_host = |entry: &MembersEntry| {
+        let (round, host) = (entry.round, entry.host.clone());
+        let members = entry.members.clone().into_iter();
+        members.map(move |member| (round, host.clone(), member.process))
+    };
+    memory.later_driver.started = saved.progress.round;
+    memory.later_driver.members = Some(saved.members.values().flat_map(of_host).collect());
     memory.later_driver.uncounted = started.saturating_sub(saved.progress.started);
     // The clock begins anew, and nothing is known of agents and of what they were told.
     memory.change = Default::default();
@@ -70,8 +87,16 @@ pub(crate) fn resumed(world: &mut World, saved: &Saved, whole: bool, known: Know
     success::resumed(world, saved);
 }
 
+/// Forgets a process of a former agent, whose number another one has.
+pub(crate) fn forget(world: &mut World, host: usize, process: Process) {
+    let named = (world.hosts[host].id.clone(), process);
+    let memory = &mut world.invariants;
+    memory.later_driver.failed.retain(|other| *other != named);
+    memory.ends.told.retain(|other| *other != named);
+}
+
 /// An agent comes back, with a round and commits that the records may lack.
-pub(crate) fn comes_back(world: &mut World, adoption: &Adoption) {
+pub(crate) fn comes_back(world: &mut World, host: &HostId, adoption: &Adoption) {
     let kept = adoption.kept.iter().flat_map(|kept| &kept.commits);
     let rounds = kept.map(|commit| commit.round);
     let newest = rounds
@@ -79,6 +104,18 @@ pub(crate) fn comes_back(world: &mut World, adoption: &Adoption) {
         .max();
     let memory = &mut world.invariants.later_driver;
     memory.later = memory.later.map(|known| known.max(newest));
+    let started = adoption.round.as_ref().map(|round| round.round);
+    if started > memory.started {
+        // Failures before it are none of its episode.
+        memory.started = started;
+        world.reference.round_began();
+        world.blame.round_began();
+    }
+    let memory = &mut world.invariants.later_driver;
+    if let (Some(members), Some(started)) = (&mut memory.members, &adoption.round) {
+        let named = started.members.iter().map(|member| member.process);
+        members.extend(named.map(|process| (started.round, host.clone(), process)));
+    }
     let finished = (adoption.workers.iter()).any(|worker| worker.phase == AdoptedPhase::Finished);
     if finished && adoption.round.is_some() {
         r10::finishes(world);
@@ -91,6 +128,18 @@ pub(super) fn knows_last(world: &World) -> bool {
     let last = world.rounds.last_key_value().map(|(round, _)| *round);
     let known = world.invariants.later_driver.later;
     known.is_none_or(|known| known >= last)
+}
+
+/// Whether the driver can know of all members of the round that started last.
+pub(super) fn knows_members(world: &World) -> bool {
+    let Some(known) = &world.invariants.later_driver.members else {
+        return true;
+    };
+    let last = world.rounds.last_key_value();
+    last.is_none_or(|(round, sim)| {
+        let named = |seat: &Seat| (*round, world.hosts[seat.host].id.clone(), seat.process);
+        sim.seats.iter().all(|seat| known.contains(&named(seat)))
+    })
 }
 
 /// Whether the driver can know that any round has started.
@@ -120,6 +169,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         Command::Announce(Decision::RoundStarted { round, .. }) => {
             let memory = &mut world.invariants.later_driver;
             memory.later = memory.later.map(|_| Some(*round));
+            memory.members = None;
         }
         Command::Admit { host, adopted, .. } => {
             let Some(takeover) = &mut world.driver.takeover else {
@@ -184,7 +234,6 @@ fn took_over(world: &mut World, round: Option<Round>) {
     // The shortage counts from here.
     world.invariants.r9 = Default::default();
     world.invariants.reasons.took_over(round);
-    groups::took_over(world, round);
 }
 
 /// Checks that the agents of all members are back, and that no member has left the round.

@@ -22,8 +22,8 @@ pub(super) struct Memory {
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let members = started.members();
-    if !later_driver::knows_last(world) {
-        // The round before is unknown to this driver.
+    if !later_driver::knows_last(world) || !later_driver::knows_members(world) {
+        // The round before, or one of its members, is unknown to this driver.
         world.invariants.r2 = Memory::default();
     }
     let trained = |member: &(usize, Process)| {

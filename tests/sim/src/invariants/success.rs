@@ -53,8 +53,10 @@ fn successes(saved: &Saved) -> BTreeSet<(usize, Process)> {
 fn others(saved: &Saved) -> BTreeSet<(usize, Process)> {
     let of_host = |entry: &MembersEntry| {
         let host = index_of(&entry.host);
-        let ended = (entry.members.clone().into_iter())
-            .filter(|m| has_ended(m.state) && m.state != State::Successful);
+        // A member that was lost with its host may come back.
+        let ended = (entry.members.clone().into_iter()).filter(|m| {
+            has_ended(m.state) && !matches!(m.state, State::Successful | State::LostWithHost)
+        });
         ended
             .filter_map(move |member| Some((host?, member.process)))
             .collect::<Vec<_>>()
@@ -128,6 +130,9 @@ pub(super) fn event(world: &mut World, event: &Event) {
     };
     let memory = &mut world.invariants.success;
     match report {
+        AgentReport::Exited { stopped: true, .. } if !memory.ended.contains_key(&member) => {
+            memory.out.entry(member).or_insert("was told to stop");
+        }
         AgentReport::Exited { exit, .. } => {
             memory.ended.entry(member).or_insert(exit.is_success());
         }

@@ -319,6 +319,7 @@ impl World {
     fn spawn(&mut self, host: usize, spawn: Spawn) {
         let process = spawn.process;
         invariants::r4::spawned(self, host, process);
+        self.forget_namesake(host, process);
         if self.pending.take_refuse_start() {
             let exit = Exit::NotStarted("no such file".into());
             return self.exited(host, process, exit, Duration::from_millis(1));

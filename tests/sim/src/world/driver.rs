@@ -151,7 +151,7 @@ impl World {
         if let JobEvent::AgentConnected(agent) = &event
             && let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_over)
         {
-            invariants::later_driver::comes_back(self, adoption);
+            invariants::later_driver::comes_back(self, &agent.host, adoption);
             for worker in &adoption.workers {
                 self.blame.process_came(now, &agent.host, worker.process);
             }
@@ -161,12 +161,15 @@ impl World {
                 }
             }
         }
-        invariants::ends::event(self, &event);
-        invariants::exit::event(self, &event);
-        invariants::worker_ended::event(self, &event);
-        invariants::newcomers::event(self, &event);
-        if self.plan.groups.is_some() {
-            invariants::groups::event(self, &event);
+        let repeated = self.is_repeated(&event);
+        if !repeated {
+            invariants::ends::event(self, &event);
+            invariants::exit::event(self, &event);
+            invariants::worker_ended::event(self, &event);
+            invariants::newcomers::event(self, &event);
+            if self.plan.groups.is_some() {
+                invariants::groups::event(self, &event);
+            }
         }
         for report in self.kept_reports(&event) {
             invariants::heard(self, &report);
@@ -194,6 +197,7 @@ impl World {
                 .host(host)
                 .and_then(|host| host.up())
             && up.instance == *instance
+            && !repeated
         {
             self.reference
                 .agent_noticed(self.driver_now(), host, *notice);
@@ -229,6 +233,20 @@ impl World {
         {
             self.round_broke(*round);
         }
+    }
+
+    /// Whether the job has applied this report before, so that it rejects the event.
+    fn is_repeated(&self, event: &JobEvent) -> bool {
+        let JobEvent::Reported { host, number, .. } = event else {
+            return false;
+        };
+        let up = self
+            .driver
+            .job
+            .fleet()
+            .host(host)
+            .and_then(|host| host.up());
+        self.driver.ended.is_none() && up.is_some_and(|up| *number <= up.applied)
     }
 
     /// The reports that an agent has kept and that the job applies as the agent returns.

@@ -71,6 +71,13 @@ impl World {
             .unwrap_or_default()
     }
 
+    /// A process begins. An earlier one of its slot may have had its number, if its agent has ended and the record of its start
+    /// is lost.
+    pub(super) fn forget_namesake(&mut self, host: usize, process: Process) {
+        self.fates.remove(&(host, process));
+        crate::invariants::later_driver::forget(self, host, process);
+    }
+
     pub(super) fn ends(&mut self, host: usize, process: Process, end: &Exit, lost: bool) {
         let fate = self.fates.entry((host, process)).or_default();
         (fate.end, fate.lost) = (Some(end.clone()), lost);

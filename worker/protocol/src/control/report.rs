@@ -102,6 +102,10 @@ pub enum AgentReport {
         exit: Exit,
         /// The last lines of its output.
         tail: Vec<String>,
+        /// The agent was told to stop it, so its end is neither a success nor a failure. A driver that has lost its record of
+        /// that learns it here.
+        #[serde(default)]
+        stopped: bool,
     },
     /// The host of this agent will go away, or may.
     Noticed {

@@ -333,6 +333,7 @@ impl Harness {
                 process,
                 exit,
                 tail,
+                stopped: false,
             },
         );
     }

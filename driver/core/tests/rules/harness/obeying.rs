@@ -214,6 +214,7 @@ impl Harness {
                         process,
                         exit,
                         tail,
+                        stopped: false,
                     },
                 );
             }

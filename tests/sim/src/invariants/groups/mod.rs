@@ -12,7 +12,9 @@ mod start;
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use elasticrun_core::{Command, Decision, Event, RestartMode, Time, fleet::Life, journal::Saved};
+use elasticrun_core::{
+    Command, Decision, Event, RestartMode, Time, fleet::Life, journal::Saved, registry::State,
+};
 use elasticrun_protocol::{AgentReport, HostId, LocalRank, Process, Round, control::Adoption};
 
 pub(super) use change::watch;
@@ -66,6 +68,17 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.attached = memory.gave_way.then_some(Time::ZERO);
     if let Some(current) = &mut memory.current {
         current.began = Time::ZERO;
+        // The end of the group may not be recorded, and is decided anew.
+        let lives = |state: State| matches!(state, State::Ready | State::Finished);
+        let mut members = saved.members.values().flat_map(|entry| &entry.members);
+        current.over &= !members.any(|member| lives(member.state));
+        let ended = |who: &(HostId, Process), state: State| {
+            let entry = saved.members.get(&who.0);
+            let mut members = entry.into_iter().flat_map(|entry| &entry.members);
+            members.any(|member| member.process == who.1 && member.state == state)
+        };
+        current.failed.retain(|who| ended(who, State::Failed));
+        current.done.retain(|who| ended(who, State::Successful));
         if saved.progress.round != Some(current.round) {
             memory.unknown = true;
             current.over = true;
@@ -82,7 +95,7 @@ pub(crate) fn comes_back(world: &mut World, adoption: &Adoption) {
 }
 
 /// A later driver has decided which group goes on.
-pub(super) fn took_over(world: &mut World, round: Option<Round>) {
+fn took_over(world: &mut World, round: Option<Round>) {
     let now = world.driver_now();
     let fence = world.plan.settings.fence;
     let memory = &mut world.invariants.groups;
@@ -234,6 +247,7 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::Announce(Decision::GroupEnded { round, cause }) => {
                 change::ended(world, *round, cause, commands);
             }
+            Command::Announce(Decision::TookOver { round, .. }) => took_over(world, *round),
             Command::Announce(Decision::GroupRestarts { used, allowed }) => {
                 change::restarted(world, *used, *allowed);
             }
@@ -278,6 +292,8 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakesOut {
     Usual,
+    /// The process is a member, although the records may not name it.
+    Member,
     Slot,
     Nothing,
 }
@@ -297,7 +313,7 @@ pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
     if memory.restarts < settings.max_restarts {
         return match settings.nothing_is_blacklisted() {
             true => TakesOut::Nothing,
-            false => TakesOut::Usual,
+            false => TakesOut::Member,
         };
     }
     match change::verdict_waits(world, Some((host, *process))) {
