@@ -453,6 +453,11 @@ impl Job {
             return;
         }
         self.finish_drains(out);
+        // A search of the store has waited for a host that is released.
+        self.follow_completed(now, out);
+        if self.results.outcome().is_some() {
+            return;
+        }
         self.count_anew(out);
         if self.leave_the_away(now, out) {
             self.count_anew(out);
