@@ -8,7 +8,7 @@ use elasticrun_core::{
     lease::{self, Lease},
     results::Outcome,
 };
-use elasticrun_protocol::control::{Durable, ResumeFrom, Setup};
+use elasticrun_protocol::control::{Durable, Replication, ResumeFrom, Setup};
 use elasticrun_tls::token::Token;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -327,6 +327,9 @@ fn job_settings(settings: &Settings) -> core::Settings {
                 .iter()
                 .any(|source| matches!(source, Source::Registration)),
         launches_at_once: core::Settings::LAUNCHES_AT_ONCE,
+        replicas: settings
+            .replication
+            .map_or(0, |replication| replication.hosts.get()),
         durable: settings.durable.is_some(),
         resume_from: settings
             .durable
@@ -386,6 +389,10 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
         durable: settings.durable.as_ref().map(|durable| Durable {
             place: durable.place.clone(),
             interval: durable.interval,
+        }),
+        replication: settings.replication.map(|replication| Replication {
+            interval: replication.interval,
+            bandwidth: replication.bandwidth,
         }),
     }
 }

@@ -99,6 +99,8 @@ fn found(digest_of: u64) -> MemoryAnswer {
     MemoryAnswer::Found {
         length: 8,
         digest: xxh3_64(&digest_of.to_le_bytes()),
+        key: None,
+        state_version: 0,
     }
 }
 

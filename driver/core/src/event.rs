@@ -132,6 +132,8 @@ pub struct AgentConnected {
     pub probes: bool,
     /// The agent can read the durable store.
     pub durable: bool,
+    /// The agent can keep replicas of commits.
+    pub replicas: bool,
     /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
     /// The random number of the agent's process, if it has one.
@@ -492,6 +494,24 @@ pub enum Decision {
     /// A host cannot write commits durably. Training continues.
     DurableFailed {
         /// The host whose agent reports it.
+        host: HostId,
+        /// The error, for the operator.
+        why: String,
+    },
+    /// A host without a member keeps a complete replica of a commit.
+    Replicated {
+        /// The host.
+        host: HostId,
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the copy took.
+        took: Duration,
+    },
+    /// A host cannot keep replicas of commits. Training continues.
+    ReplicaFailed {
+        /// The host.
         host: HostId,
         /// The error, for the operator.
         why: String,

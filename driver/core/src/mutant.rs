@@ -472,6 +472,16 @@ mutants! {
     /// The durable store is not read although all memory is lost.
     StoreIgnored: "R12",
 
+    // Replicas.
+    /// A replica changes between the answer to a plan and the start of the round.
+    ReplicaInPlan: "R12",
+    /// A replica of a void commit takes the place of a valid one.
+    VoidReplica: "R12",
+    /// Hosts that keep replicas are not asked for them.
+    ReplicaNotAsked: "R12",
+    /// No replica is made.
+    NeverReplicated: "R12",
+
     // The boundary.
     /// A held worker passes the boundary before it knows K.
     HoldPassed: "R6" "R11",

@@ -90,6 +90,12 @@ impl Placement {
         self.seats.remove(host);
     }
 
+    /// The machine of a host: agents that are tasks may share one.
+    pub(crate) fn machine<'a>(&'a self, host: &'a HostId) -> &'a str {
+        let seat = self.seats.get(host);
+        seat.map_or(host.as_str(), |seat| &seat.machine)
+    }
+
     /// The places of workers that are given in rank order, with the ranks of a host side by side.
     pub fn places(&self, ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
         let mut places = assignment::places(ordered);

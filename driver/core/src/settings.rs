@@ -96,6 +96,8 @@ pub struct Settings {
     pub self_registration: bool,
     /// The number of agents that are launched at the same time, by ssh for example.
     pub launches_at_once: usize,
+    /// The number of hosts beyond one that keep each commit, so that as many may be lost (`--replicate-commits`).
+    pub replicas: u32,
     /// The job has a durable store of commits.
     pub durable: bool,
     /// The former run that the job continues from, by its durable commits.
@@ -150,6 +152,7 @@ impl Settings {
             slots_per_host: None,
             self_registration: false,
             launches_at_once: Self::LAUNCHES_AT_ONCE,
+            replicas: 0,
             durable: false,
             resume_from: None,
             restart_mode: RestartMode::Auto,

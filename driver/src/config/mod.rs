@@ -31,6 +31,7 @@ mod nearest;
 mod network;
 mod paths;
 mod plugin;
+mod replication;
 mod resolve;
 mod settings;
 mod show;

@@ -14,7 +14,7 @@ use super::{
     layer::Origin,
     locality::launcher_of,
     network::check_interfaces,
-    paths,
+    paths, replication,
     settings::{
         Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
         Timeouts,
@@ -45,6 +45,7 @@ impl Settings {
         let discovers = sources
             .iter()
             .any(|source| !matches!(source, Source::Fixed(_)));
+        let mode = mode(config, discovers);
         let workers = counts::workers(config, fixed.as_deref(), discovers)?;
         let launch = launch(config)?;
         if serves_a_host(&launch, &sources) {
@@ -53,7 +54,7 @@ impl Settings {
         }
         Ok(Self {
             command,
-            mode: mode(config, discovers),
+            mode,
             hosts: if sources.is_empty() {
                 Hosts::new(config, vec![localhost(config, workers.np)?])
             } else {
@@ -64,6 +65,7 @@ impl Settings {
             failures: failures(config, discovers)?,
             journal: journal(config)?,
             supervise: config.supervise.value,
+            replication: replication::replication(config, mode)?,
             durable: durable::durable(config)?,
             launch,
             output: output(config)?,

@@ -38,6 +38,8 @@ pub struct Settings {
     pub journal: Journal,
     /// Whether a supervisor resumes the run when its driver dies.
     pub supervise: bool,
+    /// How commits are replicated; none: not at all.
+    pub replication: Option<Replication>,
     /// Where commits are written durably; none: nowhere.
     pub durable: Option<Durable>,
     /// How agents come to their hosts.
@@ -151,6 +153,17 @@ pub struct Failures {
     pub max_host_failures: Option<NonZeroU32>,
     /// What a worker's failure takes out; none: the host, or the slot while there is one host.
     pub domain: Option<FailureDomain>,
+}
+
+/// How many hosts keep each commit, and how often copies are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replication {
+    /// The number of hosts beyond one, at least 1.
+    pub hosts: NonZeroU32,
+    /// Between two copies.
+    pub interval: Duration,
+    /// Bytes that a host receives in a second.
+    pub bandwidth: Option<u64>,
 }
 
 /// Where commits are written durably, and how often.

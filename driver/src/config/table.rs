@@ -266,6 +266,12 @@ settings! {
         journal "journal" "PATH|URL|auto": JournalPlace = JournalPlace::None, plain;
         /// Resume the run when its driver dies; --journal is auto unless given
         supervise "supervise" "": bool = false, plain;
+        /// Keep copies of commits on further hosts, so that the state survives the loss of any K hosts
+        replicate_commits "replicate-commits" "K": u32 = 0, plain;
+        /// Time between two copies of --replicate-commits
+        replicate_interval "replicate-interval" "TIME": Timeout = seconds(1), plain;
+        /// Bytes that a host receives in a second for --replicate-commits [default: no limit]
+        replicate_bandwidth "replicate-bandwidth" "SIZE": Option<Size> = None, plain;
         /// Shared directory to which commits are written in the background, to survive the loss of all hosts
         durable_commits "durable-commits" "DIR": Option<DurablePlace> = None, plain;
         /// Run whose durable commits a new job continues from: RUN_ID, latest, or none

@@ -134,6 +134,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         keeps: register.keeps_run.as_deref() == Some(run_id),
         probes: register.probes,
         durable: register.durable,
+        replicas: register.replicas,
         task: register.task,
         agent: register.agent,
         // Each version with TLS has the messages of a return.

@@ -158,6 +158,10 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             "the durable store has no commit: the job begins anew (--resume-from latest)".into()
         }
         Decision::DurableWritten { .. } => return None,
+        Decision::Replicated { .. } => return None,
+        Decision::ReplicaFailed { host, why } => format!(
+            "warning: host {host} cannot keep a replica of commits: {why}; training goes on"
+        ),
         Decision::DurableFailed { host, why } => format!(
             "warning: host {host} cannot write commits durably: {why}; training goes on"
         ),
@@ -211,6 +215,7 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         decision,
         Decision::AwaitingNewer { .. }
             | Decision::WentBack { .. }
+            | Decision::ReplicaFailed { .. }
             | Decision::DurableFailed { .. }
             | Decision::DurableRefused { .. }
     )

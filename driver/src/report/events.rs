@@ -232,6 +232,21 @@ impl Event {
                 "durable_commit_failed",
                 [json!({"host": host, "reason": why})],
             ),
+            Decision::Replicated {
+                host,
+                commit,
+                bytes,
+                took,
+            } => Self::info(
+                "commit_replicated",
+                [
+                    json!({"host": host, "commit": commit, "bytes": bytes, "took_s": took.as_secs_f64()}),
+                ],
+            ),
+            Decision::ReplicaFailed { host, why } => Self::warn(
+                "commit_replica_failed",
+                [json!({"host": host, "reason": why})],
+            ),
             Decision::Interrupting { round, cause } => Self::info(
                 "round_interrupted",
                 [json!({"round": round}), cause_fields(cause)],
@@ -518,7 +533,14 @@ mod tests {
             },
             Decision::DurableLoading { .. } => Decision::DurableRefused { host, why },
             Decision::DurableRefused { .. } => Decision::DurableNone,
-            Decision::DurableNone => Decision::Interrupting { round, cause },
+            Decision::DurableNone => Decision::Replicated {
+                host,
+                commit: base().expect("there is one"),
+                bytes: 1 << 20,
+                took: TOOK,
+            },
+            Decision::Replicated { .. } => Decision::ReplicaFailed { host, why },
+            Decision::ReplicaFailed { .. } => Decision::Interrupting { round, cause },
             Decision::Interrupting { .. } => Decision::WaitingForSlots {
                 usable: 1,
                 needed: 2,

@@ -3,6 +3,7 @@
 mod breaks;
 mod deaths;
 mod hardships;
+mod replicas;
 
 use std::time::Duration;
 
@@ -96,12 +97,17 @@ pub(crate) struct Scenario {
     pub(crate) only_breaks: bool,
     /// Commits are written to a durable store, this often.
     pub(crate) durable: Option<Duration>,
+    /// Commits are replicated, this often.
+    pub(crate) replicas: Option<Duration>,
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
 
 /// Derives the generator of deaths of the driver.
 const DEATHS: u64 = 0x0064_6561_7468;
+
+/// Derives the generator of replicas.
+const REPLICAS: u64 = 0x7265_706c_6963;
 
 /// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
@@ -195,6 +201,7 @@ impl Scenario {
             returns: false,
             only_breaks: false,
             durable: None,
+            replicas: None,
             raises_at: None,
         };
         if !quiet {
@@ -269,6 +276,7 @@ impl Scenario {
             scenario.durable = Some(own.millis(20, 2_000));
             scenario.settings.durable = true;
         }
+        scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
         // The durable store of the world does not know of later drivers.
         if scenario.durable.is_none() {
             scenario.draw_deaths(deaths);

@@ -41,6 +41,7 @@ use crate::{
     process::{ProcessState, Starter, WorkerProcess},
     redial::Redial,
     region::Region,
+    replica::Replicator,
     run_dir::RunDir,
     spans::{self, Spans},
     store::Store,
@@ -84,6 +85,7 @@ pub(crate) struct Agent {
     pub(crate) output: Output,
     pub(crate) store: Store,
     pub(crate) prober: Prober,
+    pub(crate) replicator: Replicator,
     pub(crate) redial: Redial,
     /// The agent ends, and waits for no driver any more.
     pub(crate) gave_up_driver: bool,
@@ -397,6 +399,9 @@ impl Agent {
                 },
                 out,
             ),
+            InboxMessage::Copied { process, copied } => {
+                self.step(Event::Copied { process, copied }, out);
+            }
             InboxMessage::DurableEnded(Ok(None)) => self.step(Event::DurableEmpty, out),
             InboxMessage::DurableUnusable(why) => self.step(Event::DurableUnusable { why }, out),
             InboxMessage::DurableEnded(Err(why)) => self.step(Event::DurableFailed { why }, out),

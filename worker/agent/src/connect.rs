@@ -238,6 +238,7 @@ impl Reached {
             keeps_run,
             probes: true,
             durable: true,
+            replicas: true,
             agent: Some(process_number()?),
             adoption,
         };

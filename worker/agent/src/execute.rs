@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use elasticrun_core::agent::{Command, End, Event};
+use elasticrun_core::agent::{Command, Copied, End, Event};
 use elasticrun_protocol::{
     AgentReport, CommitId, FromAgent, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
-    control::{Exit, Spawn, Start, StoredCommit},
+    control::{Exit, Keeper, Spawn, Start, StoredCommit},
 };
 use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::time::Instant;
@@ -16,6 +16,7 @@ use crate::{
     local::{AttachRequest, SharedFd},
     process::{ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
     region::Region,
+    replica::ReplicaCopy,
     spans,
 };
 
@@ -69,6 +70,12 @@ impl Agent {
                     stored,
                     id,
                 } => self.load_durable(number, process, (stored, id)),
+                Command::Replicate {
+                    process,
+                    keeper,
+                    newer_than,
+                    limit,
+                } => self.replicate(process, (keeper, newer_than), limit),
                 Command::Exit { why, stuck } => self.exit(why, &stuck),
             }
         }
@@ -89,6 +96,34 @@ impl Agent {
                 process,
                 refused: Some(error.to_string()),
             }),
+        }
+    }
+
+    /// Copies a commit of another host into the memory of a process that never lived.
+    fn replicate(
+        &mut self,
+        process: Process,
+        (keeper, newer_than): (Keeper, Option<CommitId>),
+        limit: Option<u64>,
+    ) {
+        if let Err(error) = self.memories.create(process) {
+            let why = error.to_string();
+            let copied = Copied::Failed { why };
+            return self
+                .pending_events
+                .push_back(Event::Copied { process, copied });
+        }
+        let bandwidth = self.setup.replication.and_then(|setup| setup.bandwidth);
+        if let Some(memory) = self.memories.get(process) {
+            let memory = Arc::clone(&memory.commits);
+            let copy = ReplicaCopy {
+                process,
+                keeper,
+                newer_than,
+                limit,
+                memory,
+            };
+            self.replicator.copy(copy, bandwidth);
         }
     }
 

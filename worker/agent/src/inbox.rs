@@ -1,5 +1,6 @@
 //! The messages of the agent's own tasks and threads to its loop.
 
+use elasticrun_core::agent::Copied;
 use elasticrun_protocol::{HostId, Process};
 
 use crate::{
@@ -49,6 +50,13 @@ pub(crate) enum InboxMessage {
         process: Process,
         /// Whether its memory has the commit.
         result: Result<(), String>,
+    },
+    /// A copy of a commit of another host has ended.
+    Copied {
+        /// The process, which never lived.
+        process: Process,
+        /// The result.
+        copied: Copied,
     },
     /// All output of an ended process has been read.
     OutputEnded {

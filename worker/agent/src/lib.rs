@@ -54,6 +54,7 @@ mod process;
 mod reaper_process;
 mod redial;
 mod region;
+mod replica;
 mod return_to_driver;
 mod run;
 mod run_dir;

@@ -46,6 +46,9 @@ impl WorkerMemory {
     }
 }
 
+/// How often a commit is looked up again that is overwritten before it can be pinned.
+const MAX_LOOKS: usize = 100;
+
 /// The commit memories of all processes, for readers on other threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommitRegistry(Arc<Mutex<BTreeMap<Process, Arc<CommitMemory>>>>);
@@ -73,6 +76,17 @@ impl CommitRegistry {
             }
             Err(_) => None,
         }
+    }
+
+    /// Opens a newer commit of a process than this one for a slow copy: the newest, or the one that is pinned for another
+    /// copy.
+    pub(crate) fn copy_newer(&self, process: Process, than: CommitId) -> Option<CommitCopy> {
+        // The worker may commit on meanwhile, and another copy may end.
+        (0..MAX_LOOKS).find_map(|_| {
+            let newest = self.newest(process).filter(|newest| *newest > than)?;
+            let pinned = self.get(process)?.pinned().filter(|pinned| *pinned > than);
+            self.copy(process, pinned.unwrap_or(newest))
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Process, Arc<CommitMemory>>> {

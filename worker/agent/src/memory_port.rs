@@ -11,6 +11,7 @@ use std::{
 };
 
 use elasticrun_protocol::{
+    CommitKey,
     control::{MemoryAnswer, MemoryRequest},
     frame,
     opening::Purpose,
@@ -174,9 +175,12 @@ fn answer(
             .in_scope(|| tracing::debug!(commit = %request.key.commit, "a commit is not here"));
         return Ok(stream.write_all(&frame::to_frame(&MemoryAnswer::Missing)?)?);
     };
+    let info = commit.info();
     let found = MemoryAnswer::Found {
         length: commit.bytes().len() as u64,
         digest,
+        key: request.newer.then(|| info.key()),
+        state_version: info.state_version,
     };
     stream.write_all(&frame::to_frame(&found)?)?;
     // A live worker of an older release may overwrite the commit meanwhile. The receiver then finds that the digest does
@@ -186,7 +190,18 @@ fn answer(
 
 /// The commit of a request, for another host, and the digest of its bytes.
 fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(CommitCopy, u64)> {
-    let commit = registry.copy(request.process, request.key.commit)?;
+    let (process, key) = (request.process, &request.key);
+    let commit = match request.newer {
+        true => registry.copy_newer(process, key.commit)?,
+        false => registry.copy(process, key.commit)?,
+    };
+    let found = commit.info().key();
+    let part = |key: &CommitKey| (key.shard.index, key.shard.of);
+    let is_asked_for = match request.newer {
+        // Without bytes the process keeps its state itself, and no other one can use the commit.
+        true => part(&found) == part(key) && commit.info().len > 0,
+        false => found == *key,
+    };
     let digest = xxh3_64(commit.bytes());
-    (commit.is_intact() && commit.info().key() == request.key).then_some((commit, digest))
+    (is_asked_for && commit.is_intact()).then_some((commit, digest))
 }

@@ -27,6 +27,7 @@ use crate::{
     process::Starter,
     reaper_process::ReaperProcess,
     redial::Redial,
+    replica::Replicator,
     spans::Spans,
     store::Store,
 };
@@ -135,6 +136,7 @@ pub(crate) async fn serve(
         region: None,
         starter: Starter::new(inbox_sender.clone())?,
         prober: Prober::new(inbox_sender.clone()),
+        replicator: Replicator::new(inbox_sender.clone(), keys.clone()),
         redial: Redial::new(
             options.clone(),
             keys.clone(),

@@ -228,7 +228,12 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
     .unwrap();
     let process = process(0, 1);
     let key = commit.into();
-    peer.write(&MemoryRequest { process, key }).await;
+    peer.write(&MemoryRequest {
+        process,
+        key,
+        newer: false,
+    })
+    .await;
     let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
         panic!("it is there");
     };
@@ -430,6 +435,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     .await
     .unwrap();
     let request = |count| MemoryRequest {
+        newer: false,
         process: process(0, 1),
         key: CommitId { count, ..commit }.into(),
     };
@@ -437,7 +443,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     assert_eq!(peer.read().await, Some(MemoryAnswer::Missing));
     for _ in 0..2 {
         peer.write(&request(1)).await;
-        let Some(MemoryAnswer::Found { length, digest }) = peer.read().await else {
+        let Some(MemoryAnswer::Found { length, digest, .. }) = peer.read().await else {
             panic!("it is there");
         };
         assert_eq!(length, 300_000);
@@ -495,8 +501,13 @@ async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
         count: 1,
     };
     let (process, key) = (process(0, 1), commit.into());
-    peer.write(&MemoryRequest { process, key }).await;
-    let Some(MemoryAnswer::Found { length, digest }) = peer.read().await else {
+    peer.write(&MemoryRequest {
+        process,
+        key,
+        newer: false,
+    })
+    .await;
+    let Some(MemoryAnswer::Found { length, digest, .. }) = peer.read().await else {
         panic!("it is there");
     };
     assert_eq!(length, len);

@@ -80,10 +80,12 @@ fn a_registration_keeps_its_words() {
         probes: true,
         adoption: None,
         durable: false,
+        replicas: false,
     };
     let wire = json!({
         "host": "node-1", "software": "0.1.0", "slots": 4, "counted": 4, "itself": true,
         "memory_port": 1, "free_port": 2, "address": null, "probes": true, "durable": false,
+        "replicas": false,
     });
     written_and_read(register, wire);
 }

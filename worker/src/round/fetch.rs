@@ -128,9 +128,10 @@ fn fetch(
     let request = MemoryRequest {
         process: keeper.process,
         key: base.into(),
+        newer: false,
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
-        MemoryAnswer::Found { length, digest } => (length, digest),
+        MemoryAnswer::Found { length, digest, .. } => (length, digest),
         MemoryAnswer::Missing => return Err(Error::BaseMissing { id: base }),
     };
     let len = usize::try_from(length).unwrap_or(usize::MAX);

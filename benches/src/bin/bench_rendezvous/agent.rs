@@ -79,6 +79,7 @@ impl Agent {
             adoption: None,
             probes: false,
             durable: false,
+            replicas: false,
             host: HostId::new(host),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: workers,

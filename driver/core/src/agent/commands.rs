@@ -9,6 +9,7 @@ use elasticrun_protocol::{
 
 use super::{
     Command, Machine, Memory, Plan, Signal,
+    replica::Following,
     worker::{Life, Worker},
 };
 use crate::{
@@ -95,6 +96,21 @@ impl Machine {
             AgentCommand::FindDurable { number, from } => self.find_stored(number, from, out),
             AgentCommand::LoadDurable { number, stored, id } => {
                 self.load_stored(number, stored, id, out);
+            }
+            AgentCommand::Replicate {
+                number,
+                round,
+                planned,
+                base,
+                source,
+            } => {
+                let following = Following {
+                    round,
+                    planned,
+                    base,
+                    source,
+                };
+                self.replicate(now, number, following, memory, out);
             }
             AgentCommand::Shutdown => {
                 self.shut_down = true;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use elasticrun_protocol::{
     AgentReport, CommitId, DriverEpoch, FromAgent, FromWorker, HostId, Notice, Process, Round,
     ToAgent,
-    control::{Exit, ProbeHost, ResumeFrom, Setup, Spawn, Start, StopReason, StoredCommit},
+    control::{Exit, Keeper, ProbeHost, ResumeFrom, Setup, Spawn, Start, StopReason, StoredCommit},
 };
 
 #[cfg(doc)]
@@ -120,11 +120,39 @@ pub enum Event {
         /// The error, for the operator.
         refused: Option<String>,
     },
+    /// The end of a [`Command::Replicate`].
+    Copied {
+        /// The process, which never lived. Its memory has the commit, if there is one.
+        process: Process,
+        /// The result.
+        copied: Copied,
+    },
     /// The host will go away, or may go away.
     Noticed(Notice),
     /// The host has asked the agent to end (SIGTERM). The first request is a notice, if the job can continue without
     /// the host: the workers leave first. The second request kills all workers.
     StopRequested,
+}
+
+/// The result of a copy from another host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// The commit is complete, and its bytes are those of the source.
+    Whole {
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the copy took.
+        took: Duration,
+    },
+    /// The source has no newer commit, or only one without bytes.
+    NothingNewer,
+    /// There is no copy.
+    Failed {
+        /// The error, for the operator.
+        why: String,
+    },
 }
 
 /// An action for the shell.
@@ -198,6 +226,17 @@ pub enum Command {
         stored: StoredCommit,
         /// The id that it gets in memory.
         id: CommitId,
+    },
+    /// Copies the newest commit of a process on another host into memory. [`Event::Copied`] follows.
+    Replicate {
+        /// A process that never lived, whose memory gets the commit.
+        process: Process,
+        /// The process on the other host.
+        keeper: Keeper,
+        /// Only a newer commit is copied.
+        newer_than: Option<CommitId>,
+        /// The largest commit that may be copied, in bytes. None for no limit.
+        limit: Option<u64>,
     },
     /// The agent exits: all processes have ended, or the kernel does not release them.
     Exit {

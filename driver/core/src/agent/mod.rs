@@ -15,6 +15,7 @@ mod ending;
 mod event;
 mod memory;
 mod outbox;
+mod replica;
 mod reports;
 mod returning;
 mod stored;
@@ -37,9 +38,10 @@ use crate::{
     time::earliest,
 };
 use durable::Durable;
-pub use event::{Command, End, Event, Signal};
+pub use event::{Command, Copied, End, Event, Signal};
 pub use memory::Memory;
 use outbox::Outbox;
+use replica::Replicas;
 use worker::{Life, Worker};
 
 /// How many times longer than others a worker may be silent that waits for a processor. After that its peers had better go on
@@ -68,9 +70,10 @@ pub struct Machine {
     /// Dead processes whose memory holds a commit.
     kept: BTreeSet<Process>,
     durable: Durable,
+    replicas: Replicas,
     /// The newest command about the durable store. A command with an older number is a repeat (R3).
     stored: u64,
-    /// The number of the last load of a durable commit, among the processes that never lived.
+    /// The number of the last load of a durable commit or copy of a replica, among the processes that never lived.
     loads: Generation,
     plan: Option<Plan>,
     /// Rounds up to this one were planned or aborted. A plan of such a round changes nothing (R3).
@@ -140,6 +143,7 @@ impl Machine {
             released: Round(0),
             kept: BTreeSet::new(),
             durable: Durable::default(),
+            replicas: Replicas::default(),
             stored: 0,
             loads: Generation(0),
             plan: None,
@@ -283,6 +287,7 @@ impl Machine {
                 process,
                 refused,
             } => self.stored_loaded(number, process, refused, out),
+            Event::Copied { process, copied } => self.copied(now, process, copied, memory, out),
             Event::Noticed(notice) => self.noticed(now, notice, memory, out),
             Event::StopRequested => self.stop_requested(now, memory, out),
         }
@@ -351,6 +356,7 @@ impl Machine {
             self.end_all(now, out);
         }
         self.write_behind(now, memory, out);
+        self.copy_replica(now, memory, out);
         // A plan may have waited for a worker that was lost above.
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -370,6 +376,7 @@ impl Machine {
             self.freeze_deadline(),
             self.stuck_deadline(),
             self.durable_deadline(),
+            self.replica_deadline(),
         ]))
     }
 

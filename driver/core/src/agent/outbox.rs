@@ -2,8 +2,8 @@
 //!
 //! - Numbers grow over all connections of an agent, so a driver applies each report once.
 //! - A report is kept until a driver has acknowledged it. After a broken connection, the agent repeats what it keeps.
-//! - Heartbeats are not kept: they change nothing. Reports about the durable store are not kept either: the driver asks again
-//!   after a broken connection, and a driver of an earlier release may not know them.
+//! - Heartbeats are not kept: they change nothing. Reports about the durable store and replicas are not kept either: the driver
+//!   asks again after a broken connection, and a driver of an earlier release may not know them.
 //!
 //! Without a driver no process is started, so an agent keeps at most a few reports for each of its processes.
 
@@ -70,6 +70,8 @@ fn is_kept(report: &AgentReport) -> bool {
             | AgentReport::DurableFailed { .. }
             | AgentReport::DurableFound { .. }
             | AgentReport::DurableLoaded { .. }
+            | AgentReport::Replicated { .. }
+            | AgentReport::ReplicaFailed { .. }
     )
 }
 

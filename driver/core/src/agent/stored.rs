@@ -12,7 +12,7 @@ use elasticrun_protocol::{
 use super::{Command, Machine};
 
 /// The slot of processes that never lived.
-const NO_SLOT: LocalRank = LocalRank(u32::MAX);
+pub(super) const NO_SLOT: LocalRank = LocalRank(u32::MAX);
 
 impl Machine {
     /// Begins a search of the store.
@@ -38,20 +38,25 @@ impl Machine {
     ) {
         if number > self.stored {
             self.stored = number;
-            let kept = (self.kept.iter()).filter(|process| process.local_rank == NO_SLOT);
-            let last = kept.map(|process| process.generation).max();
-            // An earlier load may still go on, and commits of an earlier connection are kept.
-            self.loads = Generation(self.loads.max(last.unwrap_or_default()).0 + 1);
-            let process = Process {
-                local_rank: NO_SLOT,
-                generation: self.loads,
-            };
+            let process = self.unborn();
             out.push(Command::LoadDurable {
                 number,
                 process,
                 stored,
                 id,
             });
+        }
+    }
+
+    /// A new process that never lives, for the memory of a commit from elsewhere.
+    pub(super) fn unborn(&mut self) -> Process {
+        let kept = (self.kept.iter()).filter(|process| process.local_rank == NO_SLOT);
+        let last = kept.map(|process| process.generation).max();
+        // An earlier load may still go on, and commits of an earlier connection are kept.
+        self.loads = Generation(self.loads.max(last.unwrap_or_default()).0 + 1);
+        Process {
+            local_rank: NO_SLOT,
+            generation: self.loads,
         }
     }
 

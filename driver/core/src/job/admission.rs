@@ -75,6 +75,7 @@ impl Job {
             self.adopt(now, &agent, adoption, out);
         }
         self.store_reader_connected(&host, agent.durable);
+        self.replication.connected(&host, agent.replicas);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.set_memory(&host);
@@ -236,6 +237,7 @@ impl Job {
         self.counted.forget();
         self.placement.leave(host);
         self.store_reader_lost(host);
+        self.replication.lost(host);
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.agents.remove(host);
         }

@@ -99,6 +99,7 @@ impl Job {
         }
         self.rounds.forget_answer(host);
         self.store_reader_lost(host);
+        self.replication.lost(host);
         self.dirty_hosts.insert(host.clone());
         self.capacity_dirty |= self.settings.self_registration;
         memory_lost

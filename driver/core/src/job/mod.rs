@@ -11,6 +11,7 @@
 //! | `slots`, `launching`, `capacity`, `expected` | agents, processes and their slots |
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `stored`, `store_search`, `fruitless` | rounds |
+//! | `replication` | replicas of commits on other hosts |
 //! | `grouping`, `group_members` | workers without the SDK |
 //! | `recording`, `resuming` | records for the journal, and a job of a later driver |
 //! | `takeover`, `adopting` | agents that come back to a later driver |
@@ -37,6 +38,7 @@ mod launching;
 mod planning;
 mod probing;
 mod recording;
+mod replication;
 mod reports;
 mod requests;
 mod reserve;
@@ -85,6 +87,7 @@ use launching::Launches;
 use planning::Completed;
 use probing::Probing;
 use recording::Recorded;
+use replication::Replication;
 use shortage::Shortage;
 use shutdown::Shutdown;
 use store_search::Stored;
@@ -155,6 +158,8 @@ pub struct Job {
     going_back: GoingBack,
     /// The search of the durable store.
     stored: Stored,
+    /// The hosts that keep replicas.
+    replication: Replication,
     /// Survivors of a failure have just begun a round. No newcomer is started before this time, so that the survivors
     /// get the processor.
     newcomers_paused_until: Option<Time>,
@@ -227,6 +232,7 @@ impl Job {
             fenced_until: None,
             going_back: GoingBack::default(),
             stored: Stored::new(epoch),
+            replication: Replication::new(epoch),
             newcomers_paused_until: None,
             probing: Probing::default(),
             suspicion: Suspicion::default(),
@@ -478,6 +484,7 @@ impl Job {
         }
         if self.results.outcome().is_none() {
             self.fill_slots(now, out);
+            self.replicate(now, out);
             self.watch_shortage(now, out);
         }
     }

@@ -187,6 +187,7 @@ impl Job {
                 .filter(has_memory)
                 .map(|(host, _)| host.clone()),
         );
+        ask.extend(self.replica_hosts().cloned());
         let patience = match &self.rounds.phase {
             Phase::Training(_) => self.interrupt_timeout(),
             _ => self.answer_timeout(),

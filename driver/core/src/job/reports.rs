@@ -101,6 +101,23 @@ impl Job {
                 let host = host.clone();
                 out.push(Command::Announce(Decision::DurableFailed { host, why }));
             }
+            AgentReport::Replicated {
+                commit,
+                bytes,
+                took,
+            } => {
+                let replicated = Decision::Replicated {
+                    host: host.clone(),
+                    commit,
+                    bytes,
+                    took,
+                };
+                self.replicated(host, replicated, out);
+            }
+            AgentReport::ReplicaFailed { why } => {
+                let host = host.clone();
+                out.push(Command::Announce(Decision::ReplicaFailed { host, why }));
+            }
             AgentReport::Heartbeat { .. } => {}
         }
     }

@@ -101,6 +101,11 @@ impl Job {
         };
         self.heard(now, host);
         self.probing.connected(host, agent.probes);
+        self.replication.connected(host, agent.replicas);
+        if !adoption.kept.is_empty() {
+            // A replica may have become complete meanwhile.
+            self.fleet.set_memory(host);
+        }
         if self.waitlist.iter().any(|(waiting, _)| waiting == host) {
             // Its probe is gone with the connection.
             self.probing.look(host);

@@ -25,6 +25,7 @@ impl Job {
         let max = self.settings.max_np;
         self.expected.forget();
         self.counted.forget();
+        self.replication.changed();
         let reserve = self.reserve();
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, reserve, may_use);
         self.dirty_hosts

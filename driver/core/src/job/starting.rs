@@ -127,6 +127,7 @@ impl Job {
         self.probing.round_started(waiting);
         self.return_left_out(forming.round, out);
         self.capacity_dirty = true;
+        self.replication.changed();
     }
 
     /// Workers that trained in the round before and are not in this one have left it by now. Those without a usable slot

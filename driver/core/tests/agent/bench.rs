@@ -13,7 +13,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId,
     LocalRank, Process, Rank, Round, ToAgent,
-    control::{Durable, Exit, Keeper, Member, Place, Setup, Spawn, Start},
+    control::{Durable, Exit, Keeper, Member, Place, Replication, Setup, Spawn, Start},
 };
 
 #[derive(Default)]
@@ -141,6 +141,7 @@ pub(crate) fn setup(drain_timeout: Duration) -> Setup {
         commit_memory: None,
         adopted: false,
         durable: None,
+        replication: None,
     }
 }
 
@@ -189,6 +190,22 @@ impl Bench {
             bench.joins(slot, None, true);
         }
         bench.flush();
+        bench
+    }
+
+    /// An agent without workers that copies commits of other hosts, with this interval and this memory for commits.
+    pub(crate) fn replicating(interval: Duration, commit_memory: Option<u64>) -> Self {
+        let replication = Replication {
+            interval,
+            bandwidth: None,
+        };
+        let setup = Setup {
+            replication: Some(replication),
+            commit_memory,
+            ..setup(Duration::ZERO)
+        };
+        let mut bench = Self::new();
+        bench.machine = Machine::new(Time::ZERO, EPOCH, setup, 7);
         bench
     }
 

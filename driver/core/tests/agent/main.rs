@@ -5,5 +5,6 @@ mod draining;
 mod driver;
 mod durable;
 mod ends;
+mod replica;
 mod returning;
 mod rounds;

@@ -15,6 +15,7 @@ mod hosts;
 mod launching;
 mod probing;
 mod registration;
+mod replication;
 mod reserve;
 mod returning;
 mod rounds;

@@ -17,6 +17,7 @@ mod membership;
 mod output;
 mod plain;
 mod registration;
+mod replicas;
 mod returns;
 mod scripts;
 mod secrets;

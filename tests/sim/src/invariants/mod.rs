@@ -27,6 +27,7 @@ pub(crate) mod r8;
 pub(crate) mod r9;
 mod reasons;
 pub(crate) mod removal;
+mod replicas;
 mod reserve;
 mod returns;
 mod success;
@@ -63,6 +64,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    replicas: replicas::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
     worker_ended: worker_ended::Memory,
@@ -301,8 +303,10 @@ pub(crate) fn watch(world: &mut World) {
         ends::waits_for_exits(world),
         r12::waits(world),
         newcomers::watch(world),
+        replicas::watch(world),
     ];
-    for (check, name) in waits.into_iter().zip(["R9", "R10", "R12", "newcomers"]) {
+    let names = ["R9", "R10", "R12", "newcomers", "R12"];
+    for (check, name) in waits.into_iter().zip(names) {
         if let Err(what) = check {
             world.violate(name, what);
         }

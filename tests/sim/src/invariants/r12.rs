@@ -216,7 +216,15 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     if !world.is_reached(&world.hosts[host].id) {
         return;
     }
+    // A newer one takes its place, unless the agent has answered a plan that names this one.
+    let last = world.rounds.last_key_value().map(|(round, _)| *round);
+    let heard = last.max(Some(world.hosts[host].planned));
+    let answered = world.hosts[host].answered.as_ref().map(|(round, _)| *round);
+    let kept = world.hosts[host].newest_kept_beside(process);
+    let is_replaced =
+        answered <= heard && kept.is_some_and(|kept| kept > newest && world.history.is_valid(kept));
     let needed = world.history.is_valid(newest)
+        && !is_replaced
         && !world.hosts[host].has_copy_of(process)
         && world
             .rounds

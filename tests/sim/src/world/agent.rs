@@ -64,6 +64,9 @@ impl World {
             let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, message.clone()));
         }
+        if let AgentCommand::Replicate { planned, .. } = &message.command {
+            self.hosts[host].planned = *planned;
+        }
         if let (AgentCommand::Shutdown, Some(agent)) =
             (&message.command, &mut self.hosts[host].agent)
         {
@@ -275,6 +278,12 @@ impl World {
                 id,
                 ..
             } => self.load_durable(host, number, process, id),
+            Command::Replicate {
+                process,
+                keeper,
+                newer_than,
+                ..
+            } => self.replicate(host, process, &keeper, newer_than),
             Command::Exit { .. } => self.agent_exits(host),
         }
     }

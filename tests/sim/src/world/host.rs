@@ -70,6 +70,8 @@ pub(crate) struct Host {
     pub(super) launch_waits: bool,
     /// The commits in its memory when its agent answered this plan.
     pub(crate) answered: Option<(Round, Vec<CommitId>)>,
+    /// The last round that was planned, as the last command about replicas says.
+    pub(crate) planned: Round,
 }
 
 impl Host {
@@ -97,6 +99,7 @@ impl Host {
             launched_by: DriverEpoch(0),
             launch_waits: false,
             answered: None,
+            planned: Round(0),
         }
     }
 
@@ -125,6 +128,13 @@ impl Host {
         let dead = |other: &&Process| !self.workers.contains_key(other) && **other != process;
         let mut others = self.memories.of.keys().filter(dead);
         others.any(|other| self.newest(*other) == self.newest(process))
+    }
+
+    /// The newest of the commits of other dead processes. A living process may overwrite its own.
+    pub(crate) fn newest_kept_beside(&self, process: Process) -> Option<CommitId> {
+        let others = self.memories.of.keys().filter(|other| **other != process);
+        let dead = others.filter(|other| !self.workers.contains_key(other));
+        dead.filter_map(|other| self.newest(*other)).max()
     }
 
     /// The newest complete commit of a process.

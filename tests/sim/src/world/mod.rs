@@ -19,6 +19,7 @@
 //! | `training`, `death` | the steps of a worker in a round, and its end |
 //! | `collective` | collectives of the workers of a round |
 //! | `group` | steps of scripts without the SDK |
+//! | `replica` | copies of commits between agents |
 //! | `reading` | how workers read their data |
 //! | `discovery` | the sources of hosts |
 //! | `fault_injection` | how faults are applied |
@@ -48,6 +49,7 @@ mod network;
 mod probe;
 mod queue;
 pub(crate) mod reading;
+mod replica;
 mod returning;
 mod schedule;
 mod training;
@@ -80,6 +82,7 @@ use host::Host;
 use journal::Journal;
 use link::Link;
 use queue::{Entry, Ev};
+pub(crate) use replica::LONGEST_COPY;
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,8 @@ pub(crate) struct World {
     batch_rng: Rng,
     /// The generator of the durable store.
     store_rng: Rng,
+    /// The generator of copies between agents.
+    replica_rng: Rng,
     /// Whole commits in the durable store, oldest first.
     pub(crate) store: Vec<durable::Durable>,
     queue: BinaryHeap<Entry>,
@@ -138,6 +143,9 @@ const LATENESS: u64 = 0x6c61_7465;
 /// Derives the generator of the durable store from the seed.
 const STORE: u64 = 0x7374_6f72_6500;
 
+/// Derives the generator of replicas from the seed.
+const REPLICAS: u64 = 0x7265_706c_6963;
+
 /// Derives the generator of batches from the seed.
 const BATCHES: u64 = 0x6261_7463_6865_7300;
 
@@ -165,6 +173,7 @@ impl World {
             lateness_rng: Rng::new(seed ^ LATENESS),
             batch_rng,
             store_rng: Rng::new(seed ^ STORE),
+            replica_rng: Rng::new(seed ^ REPLICAS),
             store: Vec::new(),
             queue: BinaryHeap::new(),
             entered: 0,
@@ -279,6 +288,7 @@ impl World {
                 process,
                 stored,
             } => self.loaded(at, (number, process), stored),
+            Ev::Copied { at, copying } => self.copied(at, copying),
             Ev::Dialled {
                 host,
                 agent,

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use elasticrun_core::{AgentConnected, Event as JobEvent};
 use elasticrun_protocol::{
     AgentReport, FromAgent, HostId,
-    control::{Adoption, Durable, Setup},
+    control::{Adoption, Durable, Replication, Setup},
 };
 
 use super::{
@@ -179,6 +179,7 @@ impl World {
             keeps,
             probes: Self::knows_probes(index),
             durable: true,
+            replicas: true,
             task: None,
             agent: (self.plan.dies()).then_some(self.links[link].agent),
             returns: self.plan.returns,
@@ -209,6 +210,10 @@ impl World {
             durable: self.plan.durable.map(|interval| Durable {
                 place: "/store".into(),
                 interval,
+            }),
+            replication: self.plan.replicas.map(|interval| Replication {
+                interval,
+                bandwidth: None,
             }),
         }
     }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
 use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 
-use super::{durable::Durable, joining::Tell, memory::Commit, schedule::Act};
+use super::{durable::Durable, joining::Tell, memory::Commit, replica::Copying, schedule::Act};
 use crate::fault::Fault;
 
 /// A future event.
@@ -59,6 +59,11 @@ pub(super) enum Ev {
         number: u64,
         process: Process,
         stored: Option<Durable>,
+    },
+    /// A copy of a commit from another agent has ended.
+    Copied {
+        at: (usize, u64),
+        copying: Copying,
     },
     /// An agent has finished a probe.
     Dialled {

@@ -148,6 +148,7 @@ mod tests {
             commit_memory: None,
             adopted: false,
             durable: None,
+            replication: None,
         };
         let spawn = Spawn {
             process: Process {

@@ -169,6 +169,7 @@ impl Driver {
                 commit_memory: None,
                 adopted: false,
                 durable: None,
+                replication: None,
             },
             run_id,
         }

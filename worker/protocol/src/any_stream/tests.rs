@@ -47,6 +47,7 @@ fn frames() -> Vec<Vec<u8>> {
             purpose: Purpose::Control,
         }),
         frame(&MemoryRequest {
+            newer: false,
             process: PROCESS,
             key: commit.into(),
         }),
@@ -65,6 +66,7 @@ fn frames() -> Vec<Vec<u8>> {
             probes: true,
             adoption: Some(Default::default()),
             durable: false,
+            replicas: false,
         }),
         frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{AgentReport, Register};
-use super::{Durable, ResumeFrom, Start, StoredCommit};
+use super::{Durable, ReplicaSource, Replication, ResumeFrom, Start, StoredCommit};
 use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
 /// A command for an agent.
@@ -126,6 +126,22 @@ pub enum AgentCommand {
         /// The id that it gets in this run.
         id: CommitId,
     },
+    /// Keeps a replica of the newest commit of a process on another host, or none any more. The agent reports
+    /// [`AgentReport::Replicated`] for each one. Only sent to an agent that supports it ([`Register::replicas`]).
+    Replicate {
+        /// Grows with each of these commands. An older one is a repeat.
+        number: u64,
+        /// The round that trains.
+        round: Round,
+        /// The last round that was planned. From the answer to a later plan on, no replica is given up.
+        planned: Round,
+        /// The commit from which the round began. Newer commits of earlier rounds are void.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base: Option<CommitId>,
+        /// The process. Without one, replicas that are older than the base are given up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<ReplicaSource>,
+    },
     /// Ends all processes, then the agent.
     Shutdown,
     /// Kills all processes, then ends the agent: the user has asked twice, or the time for the shutdown is over.
@@ -200,6 +216,9 @@ pub struct Setup {
     /// The durable store of commits. None for no store, and from an older driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durable: Option<Durable>,
+    /// How commits are replicated. None if they are not, and from an older driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 /// A process to start.

@@ -12,6 +12,10 @@ pub struct MemoryRequest {
     /// The commit to read. The answer is [`MemoryAnswer::Missing`] unless that memory holds it complete.
     #[serde(flatten)]
     pub key: CommitKey,
+    /// Reads the newest commit of this shard instead, if it is newer than the one named. An older agent ignores this, and
+    /// does not find the commit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub newer: bool,
 }
 
 /// Answer to a [`MemoryRequest`].
@@ -24,7 +28,17 @@ pub enum MemoryAnswer {
         length: u64,
         /// The xxh3 digest of the bytes, which are checked because they leave the host.
         digest: u64,
+        /// The commit that is sent, in the answer to a request for a newer one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<CommitKey>,
+        /// The version of the format of the bytes.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        state_version: u64,
     },
     /// The commit does not exist, or no longer.
     Missing,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

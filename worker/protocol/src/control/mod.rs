@@ -12,6 +12,7 @@ mod memory;
 mod notice;
 mod output;
 mod registration;
+mod replica;
 mod report;
 mod start;
 
@@ -23,5 +24,6 @@ pub use memory::{MemoryAnswer, MemoryRequest};
 pub use notice::{Notice, NoticeKind};
 pub use output::{Output, OutputOf, OutputTaken};
 pub use registration::{Register, Task};
+pub use replica::{ReplicaSource, Replication};
 pub use report::{AgentReport, FromAgent, Held, Kept, Waiting};
 pub use start::{Keeper, Member, Start};

@@ -154,6 +154,21 @@ pub enum AgentReport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
+    /// The agent keeps a complete replica of a commit. Only if [`Setup::replication`] is set.
+    Replicated {
+        /// The commit.
+        commit: CommitId,
+        /// Its number of bytes.
+        bytes: u64,
+        /// How long the copy took.
+        #[serde(with = "millis")]
+        took: Duration,
+    },
+    /// The agent cannot keep replicas. Sent once until it can again. Only if [`Setup::replication`] is set.
+    ReplicaFailed {
+        /// The error, for the operator.
+        why: String,
+    },
     /// The agent is alive. Sent at every heartbeat interval.
     #[serde(rename = "beat")]
     Heartbeat {

@@ -88,6 +88,12 @@ impl CommitMemory {
         CommitReader::open(self.read_only()?)
     }
 
+    /// The commit that is pinned.
+    pub fn pinned(&self) -> Option<CommitId> {
+        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        pinned.id
+    }
+
     /// Pins a commit: its bytes stay as they are until the result is dropped, however often the worker commits. The
     /// worker writes to its other buffers meanwhile, so it uses memory for three states.
     ///

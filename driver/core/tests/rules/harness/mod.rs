@@ -288,6 +288,32 @@ impl Harness {
             .for_each(|worker| worker.empty = true);
     }
 
+    /// The agent of a host has a whole replica of a commit, and no other one.
+    pub(crate) fn keeps(&mut self, name: &str, commit: CommitId) {
+        self.drops(name);
+        let process = made::process(u32::MAX, 1);
+        let host = self.hosts.get_mut(&HostId::new(name)).expect("it is there");
+        host.kept.insert(process, commit);
+    }
+
+    /// The agent of a host gives up all commits but those of its workers.
+    pub(crate) fn drops(&mut self, name: &str) {
+        let host = self.hosts.get_mut(&HostId::new(name)).expect("it is there");
+        host.kept.clear();
+    }
+
+    /// The agent of a host reports a whole replica of a commit.
+    pub(crate) fn replicates(&mut self, name: &str, commit: CommitId) {
+        self.keeps(name, commit);
+        let took = Duration::ZERO;
+        let report = AgentReport::Replicated {
+            commit,
+            bytes: 8,
+            took,
+        };
+        self.report(name, report);
+    }
+
     /// Removes all commits.
     pub(crate) fn forget_commits(&mut self) {
         let names: Vec<_> = self.hosts.keys().map(HostId::to_string).collect();
@@ -589,6 +615,7 @@ impl Harness {
             keeps: false,
             probes: !self.older.contains(name),
             durable: true,
+            replicas: !self.older.contains(name),
             task: None,
             agent: Some(1),
             returns: self.returns,

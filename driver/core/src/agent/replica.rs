@@ -1,0 +1,225 @@
+//! Replicas: commits of another host that this agent keeps, so that they survive the loss of that host.
+//!
+//! The driver names the process to follow, which is rank 0 of the round that trains, and the commit from which the round
+//! began. A copy begins one interval after the previous one has ended, or as long after it as it took, if that is longer.
+//! So copies take at most half of the time. One copy is made at a time. A replica is kept like the memory of a dead
+//! process, so the rest of a recovery is as after any loss of workers.
+//!
+//! # Invariants
+//! - A replica is given up only for a newer complete one of the same round, or if it is older than the base of a round
+//!   that needs no replica.
+//! - From the answer to a plan to the next command of the driver no replica is given up. So what the agent has answered
+//!   with can be fetched. A copy that ends meanwhile is kept beside it.
+//! - A copy of a void commit is dropped: the source may not know yet that its newest commit is void.
+//!
+//! Not promised: that the newest commit is copied before its host is lost.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{AgentReport, CommitId, Process, Round, control::ReplicaSource};
+
+use super::{Command, Copied, Machine, Memory, stored::NO_SLOT};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+};
+
+/// The number of failures in a row that is reported. One or two are usual when the source is lost.
+const REPORTED_FAILURE: u32 = 3;
+
+/// The replicas of an agent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Replicas {
+    /// The newest command about replicas. An older one is a repeat (R3).
+    number: u64,
+    following: Option<Following>,
+    /// When the next copy is due, unless one is pending.
+    due: Time,
+    /// The process that never lived and gets the pending copy, and when the copy began.
+    pending: Option<(Process, Time)>,
+    /// Failures since the last success.
+    failures: u32,
+}
+
+/// What is copied.
+#[derive(Clone, Debug)]
+pub(super) struct Following {
+    pub(super) round: Round,
+    /// The last round that was planned when the command was sent.
+    pub(super) planned: Round,
+    pub(super) base: Option<CommitId>,
+    /// None if no further copy is needed.
+    pub(super) source: Option<ReplicaSource>,
+}
+
+impl Following {
+    /// Whether a commit is of the round that is followed, or the one from which that began. Others are void or older.
+    fn has(&self, commit: CommitId) -> bool {
+        let void = planted(Mutant::VoidReplica);
+        commit.round >= self.round || Some(commit) == self.base || void
+    }
+}
+
+impl Machine {
+    /// Follows another process from now on, or none.
+    pub(super) fn replicate(
+        &mut self,
+        now: Time,
+        number: u64,
+        following: Following,
+        memory: &dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(setup) = &self.setup.replication else {
+            return;
+        };
+        if number <= self.replicas.number {
+            return;
+        }
+        self.replicas.number = number;
+        let Following { base, source, .. } = &following;
+        let at_once = source.as_ref().is_some_and(|source| source.at_once);
+        let waits = match at_once {
+            true => Duration::ZERO,
+            false => setup.interval,
+        };
+        let due = now + waits;
+        self.replicas.due = match self.followed_source() {
+            Some(_) => self.replicas.due.min(due),
+            None => due,
+        };
+        if source.is_none() {
+            let base = *base;
+            self.drop_replicas(memory, out, |newest| newest < base);
+        }
+        self.replicas.following = Some(following);
+    }
+
+    fn followed_source(&self) -> Option<&ReplicaSource> {
+        self.replicas.following.as_ref()?.source.as_ref()
+    }
+
+    /// Whether no plan was answered since the last command, so that replicas may be given up for newer ones.
+    fn may_replace(&self) -> bool {
+        let followed = |following: &Following| following.planned >= self.seen;
+        self.replicas.following.as_ref().is_some_and(followed) || planted(Mutant::ReplicaInPlan)
+    }
+
+    /// When [`Machine::copy_replica`] is due.
+    pub(super) fn replica_deadline(&self) -> Option<Time> {
+        let may_begin = self.replicas.pending.is_none() && self.may_replace() && !self.ending;
+        (may_begin && self.followed_source().is_some()).then_some(self.replicas.due)
+    }
+
+    /// Begins the copy that is due.
+    pub(super) fn copy_replica(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
+        if self.replica_deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let Some(source) = self.followed_source().cloned() else {
+            return;
+        };
+        let newer_than = self.newest_replicated(memory);
+        let process = self.unborn();
+        self.replicas.pending = Some((process, now));
+        // A copy is made beside the last one, as a worker commits beside its last commit.
+        let share = |limit: u64| limit / u64::from(source.holders.max(1)) / 2;
+        out.push(Command::Replicate {
+            process,
+            keeper: source.keeper,
+            newer_than,
+            limit: self.setup.commit_memory.map(share),
+        });
+    }
+
+    /// The newest commit of what is followed in the memory of a dead process, or of one that never lived.
+    fn newest_replicated(&self, memory: &dyn Memory) -> Option<CommitId> {
+        let commits = (self.kept.iter()).flat_map(|process| memory.commits(*process));
+        commits.filter(|commit| self.follows(*commit)).max()
+    }
+
+    fn follows(&self, commit: CommitId) -> bool {
+        let following = self.replicas.following.as_ref();
+        following.is_some_and(|following| following.has(commit))
+    }
+
+    /// Handles the end of a copy.
+    pub(super) fn copied(
+        &mut self,
+        now: Time,
+        process: Process,
+        copied: Copied,
+        memory: &dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        let begun = match self.replicas.pending {
+            Some((pending, begun)) if pending == process => begun,
+            _ => return out.push(Command::Forget { process }),
+        };
+        self.replicas.pending = None;
+        let interval = self
+            .setup
+            .replication
+            .map_or(Duration::MAX, |setup| setup.interval);
+        self.replicas.due = now + interval.max(now.since(begun));
+        match copied {
+            Copied::Whole {
+                commit,
+                bytes,
+                took,
+            } => {
+                self.replicas.failures = 0;
+                let newer = Some(commit) > self.newest_replicated(memory);
+                if !newer || !self.follows(commit) {
+                    return out.push(Command::Forget { process });
+                }
+                if self.may_replace() {
+                    self.drop_replicas(memory, out, |_| true);
+                }
+                self.kept.insert(process);
+                let report = AgentReport::Replicated {
+                    commit,
+                    bytes,
+                    took,
+                };
+                self.report_replica(report, out);
+            }
+            Copied::NothingNewer => {
+                self.replicas.failures = 0;
+                out.push(Command::Forget { process });
+            }
+            Copied::Failed { why } => {
+                out.push(Command::Forget { process });
+                self.replicas.failures = self.replicas.failures.saturating_add(1);
+                if self.replicas.failures == REPORTED_FAILURE {
+                    self.report_replica(AgentReport::ReplicaFailed { why }, out);
+                }
+            }
+        }
+    }
+
+    /// Gives up the memory of processes that never lived, if their newest commit is such a one.
+    fn drop_replicas(
+        &mut self,
+        memory: &dyn Memory,
+        out: &mut Vec<Command>,
+        is_dropped: impl Fn(Option<CommitId>) -> bool,
+    ) {
+        let dropped = |process: &Process| {
+            process.local_rank == NO_SLOT && is_dropped(memory.commits(*process).first().copied())
+        };
+        let dropped: Vec<_> = self.kept.extract_if(.., |p| dropped(p)).collect();
+        out.extend(
+            dropped
+                .into_iter()
+                .map(|process| Command::Forget { process }),
+        );
+    }
+
+    fn report_replica(&self, report: AgentReport, out: &mut Vec<Command>) {
+        // A driver of an earlier release does not know the report.
+        if self.setup.replication.is_some() {
+            out.push(Command::AgentReport(report));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Copies commits of other hosts into memory, over the port that serves them to workers ([`crate::memory_port`]).
+//!
+//! The connection is opened on the loop's runtime. A thread of the lowest priority receives the bytes, so that no copy takes
+//! a processor from training. It checks their digest, and seals the commit last.
+
+use std::{
+    io::{self, Read},
+    net::{SocketAddr, TcpStream as StdStream},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use elasticrun_core::agent::Copied;
+use elasticrun_protocol::{
+    CommitId, CommitKey, DriverEpoch, Process, Round,
+    control::{Keeper, MemoryAnswer, MemoryRequest},
+    opening::Purpose,
+};
+use elasticrun_shm::commit::{self, CommitMemory, CommitWriter};
+use elasticrun_tls::{
+    Blocking,
+    opening::{self, Connection},
+};
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tracing::Instrument as _;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    connect::HANDSHAKE_TIMEOUT, error::PeerError, inbox::InboxMessage, keys::Keys, scheduling,
+};
+
+/// How long the other agent may be silent. It computes a digest over all bytes before it answers.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes that are received and hashed at a time, at most.
+const CHUNK: usize = 1 << 20;
+
+/// Older than all commits.
+const OLDEST: CommitId = CommitId {
+    epoch: DriverEpoch(0),
+    round: Round(0),
+    count: 0,
+};
+
+/// Why there is no replica.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("the agent of host {host} at {address}: {source}")]
+    Peer {
+        host: String,
+        address: SocketAddr,
+        source: Box<PeerError>,
+    },
+    #[error(
+        "it has {bytes} bytes, and a host may keep {limit} for each of two replicas; raise --commit-memory"
+    )]
+    TooLarge { bytes: u64, limit: u64 },
+    #[error("the bytes from host {host} are damaged: their checksum does not match")]
+    Damaged { host: String },
+    #[error(transparent)]
+    Memory(#[from] commit::Error),
+    #[error("no thread can be started: {0}")]
+    Thread(io::Error),
+}
+
+/// One copy.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaCopy {
+    /// The process that never lived, whose memory gets the commit.
+    pub(crate) process: Process,
+    /// The process that has the commit.
+    pub(crate) keeper: Keeper,
+    /// Only a newer commit is copied.
+    pub(crate) newer_than: Option<CommitId>,
+    /// The largest commit, in bytes.
+    pub(crate) limit: Option<u64>,
+    /// Empty memory.
+    pub(crate) memory: Arc<CommitMemory>,
+}
+
+/// Copies commits. [`InboxMessage::Copied`] follows each copy.
+#[derive(Debug)]
+pub(crate) struct Replicator {
+    inbox: mpsc::Sender<InboxMessage>,
+    keys: Arc<Keys>,
+}
+
+impl Replicator {
+    pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>, keys: Arc<Keys>) -> Self {
+        Self { inbox, keys }
+    }
+
+    /// Begins a copy, with this bandwidth in bytes for each second.
+    pub(crate) fn copy(&self, copy: ReplicaCopy, bandwidth: Option<u64>) {
+        let (inbox, keys) = (self.inbox.clone(), self.keys.clone());
+        let copying = async move {
+            let begun = Instant::now();
+            let process = copy.process;
+            let end = move |result: Result<Option<(CommitId, u64)>, Error>| InboxMessage::Copied {
+                process,
+                copied: match result {
+                    Ok(Some((commit, bytes))) => Copied::Whole {
+                        commit,
+                        bytes,
+                        took: begun.elapsed(),
+                    },
+                    Ok(None) => Copied::NothingNewer,
+                    Err(error) => Copied::Failed {
+                        why: error.to_string(),
+                    },
+                },
+            };
+            let transfer = match request(&copy, &keys).await {
+                Ok(Some(transfer)) => transfer,
+                Ok(None) => return drop(inbox.send(end(Ok(None))).await),
+                Err(error) => return drop(inbox.send(end(Err(error))).await),
+            };
+            let sender = inbox.clone();
+            let started = thread::Builder::new()
+                .name("replica".into())
+                .spawn(move || {
+                    scheduling::run_at_lowest_priority();
+                    let received = transfer.receive(&copy, bandwidth);
+                    // Fails only at the agent's own end.
+                    let _ = sender.blocking_send(end(received.map(Some)));
+                });
+            if let Err(error) = started {
+                let why = Error::Thread(error).to_string();
+                let copied = Copied::Failed { why };
+                let _ = inbox.send(InboxMessage::Copied { process, copied }).await;
+            }
+        };
+        tokio::spawn(copying.in_current_span());
+    }
+}
+
+/// Bytes that another agent sends.
+struct Transfer {
+    key: CommitKey,
+    length: u64,
+    digest: u64,
+    state_version: u64,
+    /// The first bytes, which came with the answer.
+    early: Vec<u8>,
+    stream: Blocking<StdStream>,
+}
+
+/// Asks for a newer commit. None if there is no newer one.
+async fn request(copy: &ReplicaCopy, keys: &Keys) -> Result<Option<Transfer>, Error> {
+    let of_peer = |source: PeerError| Error::Peer {
+        host: copy.keeper.host.to_string(),
+        address: copy.keeper.address,
+        source: Box::new(source),
+    };
+    let asking = ask(copy, keys);
+    let (connection, answer) = timeout(SILENCE_TIMEOUT, asking)
+        .await
+        .unwrap_or(Err(PeerError::TimedOut))
+        .map_err(of_peer)?;
+    let MemoryAnswer::Found {
+        length,
+        digest,
+        key: Some(key),
+        state_version,
+    } = answer
+    else {
+        return Ok(None);
+    };
+    if let Some(limit) = copy.limit.filter(|limit| length > *limit) {
+        return Err(Error::TooLarge {
+            bytes: length,
+            limit,
+        });
+    }
+    let (early, stream) = blocking(connection).map_err(|error| of_peer(error.into()))?;
+    Ok(Some(Transfer {
+        key,
+        length,
+        digest,
+        state_version,
+        early,
+        stream,
+    }))
+}
+
+async fn ask(
+    copy: &ReplicaCopy,
+    keys: &Keys,
+) -> Result<(Connection<TcpStream>, MemoryAnswer), PeerError> {
+    let stream = timeout(HANDSHAKE_TIMEOUT, TcpStream::connect(copy.keeper.address))
+        .await
+        .map_err(|_| PeerError::TimedOut)??;
+    stream.set_nodelay(true)?;
+    let mut connection =
+        opening::dial(stream, &keys.to_agents, Purpose::Memory, HANDSHAKE_TIMEOUT).await?;
+    let request = MemoryRequest {
+        process: copy.keeper.process,
+        key: copy.newer_than.unwrap_or(OLDEST).into(),
+        newer: true,
+    };
+    opening::write(&mut connection.stream, &request).await?;
+    let answer = opening::read(&mut connection.stream, &mut connection.frames).await?;
+    Ok((connection, answer))
+}
+
+/// The rest of a connection for a thread, after the bytes that have arrived already.
+fn blocking(connection: Connection<TcpStream>) -> io::Result<(Vec<u8>, Blocking<StdStream>)> {
+    let Connection {
+        stream, mut frames, ..
+    } = connection;
+    let early = frames.buffer().to_vec();
+    let (session, socket, unread) = stream.into_parts();
+    let socket = socket.into_std()?;
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+    Ok((early, Blocking::new(session, socket, unread)))
+}
+
+impl Transfer {
+    /// Receives the bytes. The memory has the commit only if they are those of the source.
+    fn receive(
+        mut self,
+        copy: &ReplicaCopy,
+        bandwidth: Option<u64>,
+    ) -> Result<(CommitId, u64), Error> {
+        let fds = copy.memory.fds(3).into_iter();
+        let fds = fds.map(|fd| fd.try_clone_to_owned());
+        let fds = fds.collect::<Result<_, _>>().map_err(Error::Thread)?;
+        let mut writer = CommitWriter::open(fds)?;
+        let mut write = writer.begin(self.key.commit, self.state_version)?;
+        write.set_shard(self.key.shard);
+        let len = usize::try_from(self.length).unwrap_or(usize::MAX);
+        let body = write.append(len)?;
+        let read = self.read(body, bandwidth);
+        let digest = read.map_err(|source| Error::Peer {
+            host: copy.keeper.host.to_string(),
+            address: copy.keeper.address,
+            source: Box::new(source.into()),
+        })?;
+        if digest != self.digest {
+            let host = copy.keeper.host.to_string();
+            return Err(Error::Damaged { host });
+        }
+        write.seal(None);
+        Ok((self.key.commit, self.length))
+    }
+
+    /// Fills a body, not faster than the bandwidth, and returns its digest.
+    fn read(&mut self, body: &mut [u8], bandwidth: Option<u64>) -> io::Result<u64> {
+        // The source gives up a peer that reads nothing for long, so the pauses are short.
+        let chunk = bandwidth.map_or(CHUNK, |limit| (limit / 4).clamp(1, CHUNK as u64) as usize);
+        let (begun, mut received) = (Instant::now(), 0_u64);
+        let mut hasher = Xxh3::new();
+        let mut source = self.early.as_slice().chain(&mut self.stream);
+        for part in body.chunks_mut(chunk) {
+            source.read_exact(part)?;
+            hasher.update(part);
+            received += part.len() as u64;
+            if let Some(limit) = bandwidth {
+                let due = Duration::from_secs_f64(received as f64 / limit.max(1) as f64);
+                thread::sleep(due.saturating_sub(begun.elapsed()));
+            }
+        }
+        Ok(hasher.digest())
+    }
+}
