@@ -8,27 +8,50 @@ use super::{error::Error, paths, settings::Durable, table::Config, value::Settin
 
 /// A place for durable commits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DurablePlace(PathBuf);
+pub enum DurablePlace {
+    /// A directory that all hosts share.
+    Directory(PathBuf),
+    /// The address of a bucket, with a prefix in it.
+    Bucket(String),
+}
 
 impl DurablePlace {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
+    /// The path of a directory.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(path) => Some(path),
+            Self::Bucket(_) => None,
+        }
     }
+}
+
+/// Whether an address names a bucket of a service that agents can use.
+fn is_bucket(address: &str) -> bool {
+    let rest = ["s3://", "gs://"]
+        .iter()
+        .find_map(|scheme| address.strip_prefix(scheme));
+    let bucket = rest.map(|rest| rest.split('/').next().unwrap_or_default());
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    bucket.is_some_and(|bucket| !bucket.is_empty() && bucket.chars().all(is_allowed))
 }
 
 impl Setting for DurablePlace {
     fn read(words: &[String]) -> Result<Self, String> {
         match words {
-            // The address of a service, and no path.
+            [word] if is_bucket(word) => Ok(Self::Bucket(word.clone())),
+            // The address of another service, and no path.
             [word] if word.contains("://") => Err(ALLOWED.to_owned()),
             words => PathBuf::read(words)
-                .map(Self)
+                .map(Self::Directory)
                 .map_err(|_| ALLOWED.to_owned()),
         }
     }
 
     fn show(&self) -> Option<Value> {
-        self.0.show()
+        match self {
+            Self::Directory(path) => path.show(),
+            Self::Bucket(address) => Some(Value::String(address.clone())),
+        }
     }
 }
 
@@ -66,16 +89,16 @@ impl Setting for ResumeFrom {
     }
 }
 
-const NEEDS: &str = "needs --durable-commits DIR";
+const NEEDS: &str = "needs --durable-commits PLACE";
 
-const ALLOWED: &str = "a directory that all hosts share";
+const ALLOWED: &str = "a directory that all hosts share, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX";
 
 /// The durable store of a job, if it has one.
 ///
 /// # Errors
 /// A setting that has no effect without a place, or a path that no agent can be told.
 pub(super) fn durable(config: &Config) -> Result<Option<Durable>, Error> {
-    let Some(DurablePlace(path)) = &config.durable_commits.value else {
+    let Some(place) = &config.durable_commits.value else {
         if config.durable_interval.is_given() {
             return Err(config
                 .durable_interval
@@ -86,13 +109,19 @@ pub(super) fn durable(config: &Config) -> Result<Option<Durable>, Error> {
         }
         return Ok(None);
     };
-    let path = paths::absolute(path.clone());
-    let place = path.to_str().ok_or_else(|| {
+    let place = match place {
+        DurablePlace::Bucket(address) => Some(address.clone()),
+        DurablePlace::Directory(path) => {
+            let path = paths::absolute(path.clone());
+            path.to_str().map(str::to_owned)
+        }
+    };
+    let place = place.ok_or_else(|| {
         let why = "is not UTF-8: agents cannot be told";
         config.durable_commits.contradicts("durable-commits", why)
     })?;
     Ok(Some(Durable {
-        place: place.to_owned(),
+        place,
         interval: config.durable_interval.value.get(),
         resume_from: config.resume_from.value.clone(),
     }))
@@ -103,10 +132,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_path() {
+    fn a_place_is_a_path_or_a_bucket() {
         let read = |word: &str| DurablePlace::read(&[word.to_owned()]);
-        assert_eq!(read("a/b"), Ok(DurablePlace("a/b".into())));
-        for wrong in ["", "etcd://a:2379", "a\0b"] {
+        assert_eq!(read("a/b"), Ok(DurablePlace::Directory("a/b".into())));
+        for bucket in ["s3://a", "s3://a/b/c", "gs://a-b.c/"] {
+            assert_eq!(read(bucket), Ok(DurablePlace::Bucket(bucket.into())));
+        }
+        for wrong in [
+            "",
+            "etcd://a:2379",
+            "a\0b",
+            "s3://",
+            "gs:///b",
+            "s3://a?b/c",
+        ] {
             assert_eq!(read(wrong), Err(ALLOWED.to_owned()), "{wrong:?}");
         }
     }

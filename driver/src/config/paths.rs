@@ -10,6 +10,7 @@ use std::{
 use elasticrun_plugin_sdk::hosts::{HostSpec, parse_hostfile};
 
 use super::{
+    durable::DurablePlace,
     error::Error,
     journal::JournalPlace,
     layer::Origin,
@@ -70,11 +71,11 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
     check_one(&config.notice_file, "notice-file", absolute_utf8)?;
-    if let Some(place) = &config.durable_commits.value {
+    let durable = &config.durable_commits;
+    if let Some(path) = durable.value.as_ref().and_then(DurablePlace::path) {
         // It need not exist on the machine of the driver.
-        let origin = &config.durable_commits.origin;
-        directory_or_new(place.path())
-            .map_err(|why| refuse(origin, "durable-commits", place.path(), why))?;
+        directory_or_new(path)
+            .map_err(|why| refuse(&durable.origin, "durable-commits", path, why))?;
     }
     if let JournalPlace::File(path) = &config.journal.value {
         file_or_new(path).map_err(|why| refuse(&config.journal.origin, "journal", path, why))?;

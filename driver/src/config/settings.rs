@@ -169,7 +169,7 @@ pub struct Replication {
 /// Where commits are written durably, and how often.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Durable {
-    /// The absolute path of a directory.
+    /// The absolute path of a directory, or the address of a bucket with a prefix.
     pub place: String,
     /// Between two writes.
     pub interval: Duration,

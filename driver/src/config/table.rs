@@ -272,8 +272,9 @@ settings! {
         replicate_interval "replicate-interval" "TIME": Timeout = seconds(1), plain;
         /// Bytes that a host receives in a second for --replicate-commits [default: no limit]
         replicate_bandwidth "replicate-bandwidth" "SIZE": Option<Size> = None, plain;
-        /// Shared directory to which commits are written in the background, to survive the loss of all hosts
-        durable_commits "durable-commits" "DIR": Option<DurablePlace> = None, plain;
+        /// Shared directory, or s3://BUCKET/PREFIX or gs://..., to which commits are written in the background, to survive
+        /// the loss of all hosts
+        durable_commits "durable-commits" "PLACE": Option<DurablePlace> = None, plain;
         /// Run whose durable commits a new job continues from: RUN_ID, latest, or none
         resume_from "resume-from" "RUN": ResumeFrom = ResumeFrom::None, plain;
         /// Time between two writes to --durable-commits

@@ -108,7 +108,7 @@ pub(crate) async fn serve(
     let durable = match &setup.durable {
         Some(durable) => Some(Durable::start(
             &durable.place,
-            &setup.run_id,
+            &setup,
             memories.registry().clone(),
             inbox_sender.clone(),
         )?),

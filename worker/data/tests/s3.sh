@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Reads a data set from S3, for which moto's server stands in: all of it, one object, and a missing one, also in order
 # "deterministic". Then the same from Google Cloud Storage. Its XML interface is similar enough to S3 for moto, for public objects.
+# At last, jobs whose durable commits are in S3.
 #
 # Usage: worker/data/tests/s3.sh         (installs moto once, into a separate environment)
 set -euo pipefail
@@ -62,3 +63,4 @@ for kind in s3 gs; do
     expect "$kind://bucket/nothing: no such file: it was there when the data set was opened, or its name is wrong" "$read" $kind://bucket/nothing
     expect 'column nope: no such column; the columns are id, list, few, fixed, bytes, text' "$read" $kind://bucket/pyarrow nope
 done
+cargo test --locked -q -p elasticrun-process-tests --test end_to_end -- --ignored durable_in_bucket

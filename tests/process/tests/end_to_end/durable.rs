@@ -8,11 +8,11 @@ use nix::sys::signal::Signal;
 use crate::support::{assert_nothing_lost, parent_of};
 
 /// Two workers whose commits are written all the time.
-const TRAINS: &str =
+pub(crate) const TRAINS: &str =
     "-np 2 --min-np 2 -H localhost:2 --log-format json --durable-interval 20ms --durable-commits";
 
 /// Rows of the data set. The workers check at the end of each epoch that each row was trained on once.
-const ROWS: u64 = 700;
+pub(crate) const ROWS: u64 = 700;
 
 /// A job that trains on rows with these flags, and its durable store.
 fn training(flags: &str) -> Running {
@@ -28,7 +28,7 @@ fn training(flags: &str) -> Running {
 }
 
 /// Waits until so many further commits are complete in the store.
-fn wait_written(job: &mut Running, count: usize) {
+pub(crate) fn wait_written(job: &mut Running, count: usize) {
     let stderr = job.path("stderr");
     let written = || {
         let said = fs::read_to_string(&stderr).unwrap_or_default();
@@ -52,7 +52,7 @@ fn epoch(event: &Event) -> u64 {
 }
 
 /// Trains until another epoch has passed, which checks its rows, and ends.
-fn finish_an_epoch(mut job: Running, from: usize) -> elasticrun_process_tests::Ended {
+pub(crate) fn finish_an_epoch(mut job: Running, from: usize) -> elasticrun_process_tests::Ended {
     job.wait_for("two epochs more", |events| {
         let steps = events[from..].iter().filter(|e| e.kind == Kind::Step);
         let epochs: Vec<u64> = steps.map(epoch).collect();

@@ -6,6 +6,7 @@
 mod discovery;
 mod draining;
 mod durable;
+mod durable_in_bucket;
 mod ending;
 mod etcd;
 mod failures;

@@ -1,9 +1,10 @@
 //! Commits in a durable store, written behind the training.
 //!
 //! ```text
-//! DIR/RUN/COMMIT/shard-0-of-1-CHECKSUM    the bytes of the state
-//! DIR/RUN/COMMIT/manifest.json            written last: the commit is complete
+//! PLACE/RUN/COMMIT/shard-0-of-1-CHECKSUM    the bytes of the state
+//! PLACE/RUN/COMMIT/manifest.json            written last: the commit is complete
 //! ```
+//! The place is a directory (`directory`) or a prefix of a bucket (`bucket`).
 //! [`elasticrun_core::agent`] decides when a commit is written. This module does the I/O, on a thread of the lowest
 //! priority. The thread copies a pinned commit, so that workers commit on meanwhile.
 //!
@@ -18,8 +19,11 @@
 //! # Not promised
 //! A store that hangs blocks the thread, and no further commit is written. The agent reports it and ends without it.
 
+mod access;
 #[cfg(any(test, fuzzing))]
 pub mod any_manifest;
+#[cfg(feature = "object-store")]
+mod bucket;
 mod directory;
 mod error;
 mod layout;
@@ -30,8 +34,10 @@ mod store;
 mod write;
 mod writer;
 
+use access::Access;
 use error::Error;
 
+use elasticrun_protocol::control::Setup;
 use reader::DurableReader;
 use tokio::sync::mpsc::Sender;
 use writer::DurableWriter;
@@ -47,6 +53,8 @@ struct Destination {
     /// A directory, or the URL of a bucket and a prefix.
     place: String,
     run_id: String,
+    /// How to reach a bucket.
+    access: Access,
 }
 
 /// The durable store of a run, for the loop of its agent.
@@ -60,13 +68,14 @@ impl Durable {
     /// Starts the thread that writes, and checks the store.
     pub(crate) fn start(
         place: &str,
-        run_id: &str,
+        setup: &Setup,
         registry: CommitRegistry,
         inbox: Sender<InboxMessage>,
     ) -> Result<Self, crate::Error> {
         let destination = Destination {
             place: place.to_owned(),
-            run_id: run_id.to_owned(),
+            run_id: setup.run_id.clone(),
+            access: Access::new(&setup.env),
         };
         let reader = DurableReader::new(destination.clone(), inbox.clone());
         reader.check();

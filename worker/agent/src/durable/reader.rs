@@ -27,8 +27,8 @@ impl DurableReader {
     /// Checks that the store can be written. [`InboxMessage::DurableUnusable`] follows if it cannot.
     pub(super) fn check(&self) {
         let inbox = self.inbox.clone();
-        self.start(move |Destination { place, .. }| {
-            let checked = store::open(&place).and_then(|store| store.check_writable());
+        self.start(move |destination| {
+            let checked = store::open(&destination).and_then(|store| store.check_writable());
             if let Err(error) = checked {
                 // Fails only at the agent's own end.
                 let _ = inbox.blocking_send(InboxMessage::DurableUnusable(error.to_string()));
@@ -38,9 +38,9 @@ impl DurableReader {
 
     /// Lists the store. [`InboxMessage::DurableFound`] follows.
     pub(crate) fn find(&self, number: u64, from: Option<ResumeFrom>) {
-        self.on_thread(move |Destination { place, run_id }| {
-            let found = match store::open(&place) {
-                Ok(store) => read::find(store.as_ref(), &run_id, from.as_ref()),
+        self.on_thread(move |destination| {
+            let found = match store::open(&destination) {
+                Ok(store) => read::find(store.as_ref(), &destination.run_id, from.as_ref()),
                 Err(error) => Found {
                     refused: vec![error.to_string()],
                     ..Found::default()
@@ -58,8 +58,8 @@ impl DurableReader {
         (stored, id): (StoredCommit, CommitId),
         memory: Arc<CommitMemory>,
     ) {
-        self.on_thread(move |Destination { place, .. }| {
-            let loaded = store::open(&place)
+        self.on_thread(move |destination| {
+            let loaded = store::open(&destination)
                 .and_then(|store| read::load(store.as_ref(), &stored, id, &memory));
             let result = loaded.map_err(|error| error.to_string());
             InboxMessage::DurableLoaded {

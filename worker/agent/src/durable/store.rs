@@ -2,9 +2,11 @@
 
 use std::io::{self, Read, Write};
 
-use super::{Error, directory::Directory};
+#[cfg(feature = "object-store")]
+use super::bucket::Bucket;
+use super::{Destination, Error, directory::Directory};
 
-/// Fills a file, and returns its name; none to discard it.
+/// Fills a file, and returns its name; none to discard it. It is called twice where the name must be known first.
 pub(super) type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<Option<String>> + 'a;
 
 /// An open file.
@@ -44,13 +46,17 @@ pub(super) trait Store {
     fn remove_directory(&self, path: &str) -> Result<(), Error>;
 }
 
-/// Opens the store at a place.
-pub(super) fn open(place: &str) -> Result<Box<dyn Store>, Error> {
-    match place.split_once("://") {
-        None => Ok(Box::new(Directory::new(place))),
-        Some((scheme, _)) => Err(Error::Place {
-            place: place.to_owned(),
-            why: format!("{scheme}:// is not supported; give a directory"),
-        }),
+/// Opens the store of a destination.
+pub(super) fn open(destination: &Destination) -> Result<Box<dyn Store>, Error> {
+    let place = &destination.place;
+    if !place.contains("://") {
+        return Ok(Box::new(Directory::new(place)));
     }
+    #[cfg(feature = "object-store")]
+    return Ok(Box::new(Bucket::open(place, &destination.access)?));
+    #[cfg(not(feature = "object-store"))]
+    Err(Error::Place {
+        place: place.clone(),
+        why: "this build supports directories only".to_owned(),
+    })
 }

@@ -74,7 +74,7 @@ fn write_newest(
     world_size: u32,
 ) -> Result<Option<Written>, Error> {
     let begun = Instant::now();
-    let store = store::open(&destination.place)?;
+    let store = store::open(destination)?;
     let commit = pin_newest(registry, process)?;
     let info = commit.info();
     if info.len == 0 {

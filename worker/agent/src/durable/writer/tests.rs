@@ -9,6 +9,7 @@ use crate::{
     clock::Clock,
     deferred_free::DeferredFree,
     durable::{
+        access::Access,
         directory::Directory,
         layout::shard_file,
         manifest::read_manifest,
@@ -59,6 +60,7 @@ impl Worker {
         let destination = Destination {
             place: place.to_str().unwrap().into(),
             run_id: "r".into(),
+            access: Access::default(),
         };
         write_newest(&destination, self.memories.registry(), PROCESS, 4)
     }
