@@ -38,6 +38,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         call::call_identity,
+        call::memory_file,
         collective_queue::CollectiveQueue,
         commits::{
             boundary, commit, lacks_base, leave_at_boundary, refuse_commits, with_newest_commit,

@@ -27,6 +27,8 @@ __all__ = ["Server", "request"]
 _TIMEOUT = 60.0
 #: Seconds for a connection and its handshake.
 _DIAL_TIMEOUT = 10.0
+#: Seconds after which a connection is accepted again, when that was not possible.
+_ACCEPT_PAUSE = 0.1
 #: First and longest pause in seconds before a request is repeated. Each pause is twice the one before.
 _PAUSES = (0.1, 10.0)
 
@@ -44,6 +46,7 @@ class Server:
         self._unlocked = threading.Event()
         self._answer = answer
         self._listener = _listen(host)
+        self._closed = threading.Event()
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="elasticrun-call", daemon=True).start()
 
@@ -54,6 +57,7 @@ class Server:
 
     def close(self) -> None:
         """Stops accepting connections."""
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -63,8 +67,15 @@ class Server:
             try:
                 stream, _ = self._listener.accept()
             except OSError:
-                return
-            threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+                # Most likely this process is out of descriptors. Workers repeat their requests.
+                if self._closed.wait(_ACCEPT_PAUSE):
+                    return
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+            except RuntimeError:
+                # The system has no thread left.
+                stream.close()
 
     def _serve(self, stream: socket.socket) -> None:
         # Clients that are no workers of the job, and those that disconnect, are dropped silently.

@@ -22,6 +22,8 @@ from ._rpc_identity import WORKER
 __all__ = ["AuthenticationError", "Channel", "tls_errors"]
 
 _LENGTH = struct.Struct("<Q")
+#: Bytes that are sent within one timeout. The library has one deadline for all that it is given at once.
+_SLICE = 256 << 10
 
 
 class AuthenticationError(Exception):
@@ -88,7 +90,10 @@ class Channel:
         """
         with tls_errors():
             self._stream.sendall(_LENGTH.pack(len(body)))
-            self._stream.sendall(body)
+            rest = memoryview(body)
+            while rest:
+                self._stream.sendall(rest[:_SLICE])
+                rest = rest[_SLICE:]
 
     def receive(self) -> bytes:
         """Receives one frame.

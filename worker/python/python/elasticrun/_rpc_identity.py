@@ -12,6 +12,8 @@ import os
 import ssl
 from dataclasses import dataclass, field
 
+from . import _native
+
 __all__ = ["CALLER", "WORKER", "Identity"]
 
 #: The names in the certificates of both ends (worker/tls/src/role.rs).
@@ -46,7 +48,7 @@ class Identity:
         itself.
 
         Raises:
-            ssl.SSLError: the identity is damaged.
+            OSError: the identity is damaged, or the system has no memory for it.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serves else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -55,8 +57,9 @@ class Identity:
         if serves:
             # A worker has few connections, and would read a ticket only before the answer.
             context.num_tickets = 0
-        # The library reads a key from a file only. This one is in memory, and no other process can open it by a name.
-        file = os.memfd_create("elasticrun-identity", os.MFD_CLOEXEC)
+        # The library reads a key from a file only. This one is in memory and has no name in the file system. Some builds of Python
+        # lack os.memfd_create.
+        file = _native.memory_file("elasticrun-identity")
         try:
             os.write(file, _pem("CERTIFICATE", self.certificate) + _pem("PRIVATE KEY", self.key))
             context.load_cert_chain(f"/proc/self/fd/{file}")

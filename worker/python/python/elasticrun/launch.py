@@ -16,7 +16,7 @@ from ._function_server import FunctionServer
 from ._local_addresses import addresses
 from ._rpc_identity import Identity
 from ._stderr_relay import StderrRelay
-from .errors import from_exit_code
+from .errors import ElasticrunError, from_exit_code
 
 __all__ = ["run"]
 
@@ -137,15 +137,18 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
 
     Raises:
         JobError: the job failed.
+        ElasticrunError: this process cannot serve the call.
     """
     read, write = os.pipe()
+    unserved: list[Exception] = []
     with open(read, "rb") as identity_pipe:
         try:
             words = [*command, "--call-fd", str(write), *worker]
             job = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, pass_fds=[write])
         finally:
             os.close(write)
-        threading.Thread(target=_unlock, args=(os.dup(identity_pipe.fileno()), server), daemon=True).start()
+        unlocks = (os.dup(identity_pipe.fileno()), server, job, unserved)
+        threading.Thread(target=_unlock, args=unlocks, daemon=True).start()
     assert job.stderr is not None, "it is a pipe"
     stderr = StderrRelay(job.stderr)
     try:
@@ -161,12 +164,23 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
     finally:
         # Orphans of the job may still hold its stderr.
         stderr.join(_GRACE)
+    if unserved:
+        raise ElasticrunError(f"this Python cannot serve the call to the workers: {unserved[0]}") from unserved[0]
     if job.returncode != 0:
         raise from_exit_code(job.returncode, stderr.tail or f"the job ended with {job.returncode}")
 
 
-def _unlock(identity_pipe: int, server: FunctionServer) -> None:
+def _unlock(
+    identity_pipe: int, server: FunctionServer, job: subprocess.Popen[bytes], unserved: list[Exception]
+) -> None:
+    """Unlocks the server with the identity that the driver writes. If that fails, ends the job and adds the reason."""
     with open(identity_pipe, "rb") as pipe:
-        # The line is empty if the driver ended before it had an identity for us.
-        if line := pipe.readline().strip():
-            server.unlock(Identity.decode(line))
+        line = pipe.readline().strip()
+    # The line is empty if the driver ended before it had an identity for us.
+    if not line:
+        return
+    try:
+        server.unlock(Identity.decode(line))
+    except Exception as error:  # Of the system, of the TLS library, or a defect: else the workers would wait in vain
+        unserved.append(error)
+        job.terminate()

@@ -7,7 +7,9 @@ import errno
 import itertools
 import os
 import socket
+import ssl
 import threading
+import time
 
 import pytest
 
@@ -241,3 +243,81 @@ def test_a_machine_without_ipv6_reaches_a_name_that_resolves_to_it_first(monkeyp
         assert _authenticated_rpc.request(["caller"], server.port, this_job["worker"], b"x") == b"answer"
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def _slow_relay(target):
+    """A relay to ``target`` that passes one MiB of a request in 50 ms."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def slowly(source, sink):
+            source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            with contextlib.suppress(OSError):
+                while part := source.recv(1 << 20):
+                    sink.sendall(part)
+                    time.sleep(0.05 * len(part) / (1 << 20))
+
+        def serve():
+            client, _ = listener.accept()
+            with client, socket.create_connection(("127.0.0.1", target)) as server:
+                threading.Thread(target=slowly, args=(client, server), daemon=True).start()
+                with contextlib.suppress(OSError):
+                    while part := server.recv(4096):
+                        client.sendall(part)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+def test_a_peer_that_reads_slowly_gets_a_frame_of_any_size(this_job):
+    """The limit is for each part of it: the whole takes far longer than a worker waits for the caller to go on."""
+    body = bytes(24 << 20)
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: str(len(request)).encode())
+    server.unlock(this_job["caller"])
+    try:
+        with _slow_relay(server.port) as port:
+            context = this_job["worker"].context(serves=False)
+            with _rpc_dial.dial(["127.0.0.1"], port, context, 60) as channel:
+                channel.set_timeout(0.5)
+                channel.send(body)
+                channel.set_timeout(60)
+                assert channel.receive() == str(len(body)).encode()
+    finally:
+        server.close()
+
+
+def test_a_server_that_was_out_of_descriptors_goes_on(this_job, monkeypatch):
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: b"answer")
+    server.unlock(this_job["caller"])
+    accept, fails = server._listener.accept, [OSError(errno.EMFILE, "too many open files"), RuntimeError]
+    start = threading.Thread.start
+
+    def starts(thread):
+        if thread._target == server._serve and fails:
+            raise fails.pop()
+        start(thread)
+
+    class Listener:
+        def __getattr__(self, name):
+            return getattr(listener, name)
+
+        def accept(self):
+            if len(fails) == 1:
+                raise fails.pop()
+            return accept()
+
+    listener, server._listener = server._listener, Listener()
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    try:
+        answer = _authenticated_rpc.request(["127.0.0.1"], server.port, this_job["worker"], b"x", patience=300)
+        assert (answer, fails) == (b"answer", [])
+    finally:
+        server.close()
+
+
+def test_a_python_without_memfd_create_has_a_context(this_job, monkeypatch):
+    """As builds for glibc before 2.27 are."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    assert this_job["caller"].context(serves=True).verify_mode == ssl.CERT_REQUIRED
