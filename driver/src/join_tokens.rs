@@ -4,14 +4,15 @@
 //! - A user may replace the file as well. The driver reads it again when a host names a token that is unknown or has expired.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
 use elasticrun_tls::token::{Refusal, Token, TokenId, Tokens};
 use tokio::{
-    task::spawn_blocking,
+    sync::Mutex as AsyncMutex,
+    task::{JoinHandle, spawn_blocking},
     time::{sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,16 @@ const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 pub(crate) struct JoinTokens {
     file: Option<PathBuf>,
     state: Mutex<State>,
+    /// One host reads the file for all that wait. Nothing else waits for it: the file system may not answer.
+    reading: AsyncMutex<Reading>,
+}
+
+/// The last time that the file was read for a host.
+#[derive(Debug, Default)]
+struct Reading {
+    began: Option<Instant>,
+    /// It has not ended yet. The host that began it may have given up.
+    task: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -41,17 +52,6 @@ struct State {
     newest: Token,
     /// When half of the time of the newest is over.
     renewed_from: SystemTime,
-    /// When the file was read last for a host.
-    read: Option<Instant>,
-}
-
-/// What a host gets that names a token.
-#[derive(PartialEq, Eq, Debug)]
-enum Found {
-    /// The token, or the reason why it gets none.
-    Judged(Result<Token, Refusal>),
-    /// The file may have the token, and is not read again before this time.
-    NotBefore(Instant),
 }
 
 impl JoinTokens {
@@ -61,10 +61,12 @@ impl JoinTokens {
             tokens: Tokens::new(vec![token.clone()]),
             renewed_from: half_way(&token),
             newest: token,
-            read: None,
         };
-        let state = Mutex::new(state);
-        Self { file, state }
+        Self {
+            file,
+            state: Mutex::new(state),
+            reading: AsyncMutex::default(),
+        }
     }
 
     /// The tokens of a later driver: that of the first one, and that which the file has now.
@@ -79,46 +81,51 @@ impl JoinTokens {
         self.lock().newest.clone()
     }
 
-    /// The token that a host names. A token that is not known is one of the file, as it is after the call.
+    /// The token that a host names. One that is not known may be in the file, which is read after this call then.
     ///
     /// # Errors
     /// It is not one of this job, or has expired.
     pub(crate) async fn find(self: Arc<Self>, id: TokenId) -> Result<Token, Refusal> {
-        let asked = Instant::now();
+        let known = self.known(id);
+        if known.is_err() && self.file.is_some() {
+            self.read_after(Instant::now()).await;
+            return self.known(id);
+        }
+        known
+    }
+
+    fn known(&self, id: TokenId) -> Result<Token, Refusal> {
+        let now = SystemTime::now();
+        self.lock().tokens.find(id, now).cloned()
+    }
+
+    /// Returns when the file was read after `asked`, by this host or by another one. Cancel-safe.
+    async fn read_after(self: &Arc<Self>, asked: Instant) {
+        let mut reading = self.reading.lock().await;
         loop {
-            let tokens = self.clone();
-            // It may read the file.
-            let found = spawn_blocking(move || tokens.look_up(id, asked)).await;
-            match found.unwrap_or(Found::Judged(Err(Refusal::Unknown(id)))) {
-                Found::Judged(result) => return result,
-                Found::NotBefore(time) => sleep_until(time.into()).await,
+            if let Some(task) = &mut reading.task {
+                // It fails only at the end of the driver.
+                let _ = task.await;
+                reading.task = None;
             }
+            match reading.began {
+                Some(began) if began >= asked => return,
+                Some(began) => sleep_until((began + READ_INTERVAL).into()).await,
+                None => {}
+            }
+            let tokens = Arc::clone(self);
+            reading.began = Some(Instant::now());
+            reading.task = Some(spawn_blocking(move || tokens.read_file()));
         }
     }
 
-    /// The token that a host has named at `asked`. Blocks: it may read the file.
-    fn look_up(&self, id: TokenId, asked: Instant) -> Found {
-        // One host reads it for all that wait.
-        let mut state = self.lock();
-        let found = state.tokens.find(id, SystemTime::now()).cloned();
-        let (Err(_), Some(path)) = (&found, &self.file) else {
-            return Found::Judged(found);
-        };
-        match state.read {
-            Some(read) if read >= asked => return Found::Judged(found),
-            Some(read) if read.elapsed() < READ_INTERVAL => {
-                return Found::NotBefore(read + READ_INTERVAL);
-            }
-            _ => state.read = Some(Instant::now()),
-        }
-        state.read_file(path);
-        Found::Judged(state.tokens.find(id, SystemTime::now()).cloned())
-    }
-
-    /// Adds the token of the file, if there is one.
+    /// Adds the token of the file, if there is one. A file that cannot be read changes nothing: it may be about to be
+    /// replaced.
     fn read_file(&self) {
-        if let Some(path) = &self.file {
-            self.lock().read_file(path);
+        let Some(path) = &self.file else { return };
+        match elasticrun_agent::read_token_file(path) {
+            Ok(token) => self.lock().add(token),
+            Err(error) => tracing::debug!(%error, "the join token is not read again"),
         }
     }
 
@@ -158,14 +165,6 @@ impl JoinTokens {
 }
 
 impl State {
-    /// Adds the token of the file. A file that cannot be read changes nothing: it may be about to be replaced.
-    fn read_file(&mut self, path: &Path) {
-        match elasticrun_agent::read_token_file(path) {
-            Ok(token) => self.add(token),
-            Err(error) => tracing::debug!(%error, "the join token is not read again"),
-        }
-    }
-
     fn add(&mut self, token: Token) {
         self.tokens.add(token.clone());
         // Reading the same one again does not give it more time.
@@ -230,6 +229,8 @@ pub(crate) async fn keep_fresh(
 mod tests {
     use std::fs;
 
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
     use super::*;
 
     fn token(lifetime: Duration) -> Token {
@@ -252,39 +253,48 @@ mod tests {
         );
         assert!(time_left(&new) > Duration::from_hours(199), "{new:?}");
         for token in [old, new] {
-            let found = tokens.look_up(token.id(), Instant::now());
-            assert_eq!(found, Found::Judged(Ok(token)));
+            assert_eq!(tokens.known(token.id()), Ok(token));
         }
         assert_eq!(fs::read_dir(directory.path()).expect("ours").count(), 1);
     }
 
-    #[test]
-    fn a_file_that_the_user_has_replaced_is_read_for_the_next_host() {
+    #[tokio::test]
+    async fn a_file_that_the_user_has_replaced_is_read_for_the_next_host() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("token");
         let (old, new) = (token(Duration::ZERO), token(Duration::from_hours(1)));
-        let tokens = JoinTokens::new(old.clone(), Some(path.clone()));
-        let asks = |token: &Token, asked| tokens.look_up(token.id(), asked);
-        let expired = || Found::Judged(Err(Refusal::Expired(old.id())));
-        let began = Instant::now();
-        assert_eq!(asks(&old, began), expired());
+        join_token::write(&path, &old).expect("it is ours");
+        let tokens = Arc::new(JoinTokens::new(old.clone(), Some(path.clone())));
+        let asks = |token: &Token| tokens.clone().find(token.id());
+        assert_eq!(asks(&old).await, Err(Refusal::Expired(old.id())));
         join_token::write(&path, &new).expect("it is ours");
-        let read = tokens.lock().read.expect("it was read");
-        let waits = Found::NotBefore(read + READ_INTERVAL);
-        assert_eq!(asks(&new, Instant::now()), waits, "it was read just now");
-        assert_eq!(
-            asks(&new, began),
-            Found::Judged(Err(Refusal::Unknown(new.id()))),
-            "it was read after the host has asked"
-        );
-        tokens.lock().read = None;
-        assert_eq!(asks(&new, Instant::now()), Found::Judged(Ok(new.clone())));
+        assert_eq!(asks(&new).await, Ok(new.clone()));
         assert_eq!(tokens.newest(), new);
         // A host with the old one still learns why it is refused.
-        tokens.lock().read = None;
-        assert_eq!(asks(&old, Instant::now()), expired());
+        assert_eq!(asks(&old).await, Err(Refusal::Expired(old.id())));
         let restored = JoinTokens::restore(old, Some(path));
         assert_eq!(restored.newest(), new);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_holds_up_only_hosts_that_need_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("token");
+        // Whoever opens it waits for a writer.
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
+        let known = token(Duration::from_hours(1));
+        let tokens = Arc::new(JoinTokens::new(known.clone(), Some(path.clone())));
+        let stranger = token(Duration::ZERO).id();
+        for _ in 0..2 {
+            let waits =
+                tokio::time::timeout(Duration::from_millis(20), tokens.clone().find(stranger));
+            waits.await.expect_err("the file does not answer");
+        }
+        assert_eq!(tokens.clone().find(known.id()).await, Ok(known));
+        tokens.must_renew().expect_err("it is new");
+        // So that its reader ends.
+        let writer = fs::OpenOptions::new().write(true).open(&path);
+        drop(writer.expect("there is a reader"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The control port: agents connect by mutual TLS, and then exchange frames. Hosts with a join token enrol there.
 //!
 //! Each agent has one task that reads and one that writes. Messages go to the [`Input`] channel of the run loop. A peer
-//! that proves nothing within [`HANDSHAKE`] is dropped with one line in the log.
+//! proves itself on other threads ([`opening`]). One that proves nothing in time is dropped with one line in the log.
 //!
 //! None of these functions is cancel-safe. They run as tasks of a [`TaskTracker`] and end with it.
 
@@ -93,19 +93,16 @@ pub struct Port {
 /// Accepts agents until [`Port::stop`].
 ///
 /// # Errors
-/// The system has no thread or no descriptors left.
+/// The system has no descriptors left.
 pub fn serve(listener: TcpListener, port: Port) -> io::Result<()> {
-    let (threads, mut proved) = Threads::start(listener.into_std()?, port.access.clone())?;
+    let (access, stop) = (port.access.clone(), port.stop.clone());
+    let (threads, mut proved) = Threads::start(listener.into_std()?, access, stop)?;
     let tasks = port.tasks.clone();
     let serves = async move {
         // They end with this task.
         let _threads = threads;
-        loop {
-            let agent = tokio::select! {
-                agent = proved.recv() => agent,
-                () = port.stop.cancelled() => return,
-            };
-            let Some(agent) = agent else { return };
+        // Peers that have begun before the end are served: they may have the last output of a worker.
+        while let Some(agent) = proved.recv().await {
             let served = connected(agent, port.clone());
             port.tasks.spawn(served.in_current_span());
         }

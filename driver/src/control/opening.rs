@@ -28,12 +28,13 @@ use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::Refusals;
 use crate::trust::Trust;
 
-/// How long a peer may take to prove itself.
+/// How long a peer may take to prove itself, and how long for its first message.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// How many peers may be in their handshake at once. Silent ones give way.
@@ -42,7 +43,7 @@ const MAX_HANDSHAKES: usize = 1024;
 /// More threads than this would only compete with the run loop.
 const MAX_THREADS: usize = 4;
 
-/// Peers that have proved themselves and that the run loop has not seen. Others wait in their handshake.
+/// Peers that have proved themselves and that the run loop has not seen.
 const PROVED: usize = 256;
 
 /// How long TCP may wait for an acknowledgement. Missing heartbeats end the connection of an agent long before.
@@ -119,13 +120,17 @@ pub(super) enum First {
 pub(super) struct Threads(Option<Runtime>);
 
 impl Threads {
-    /// Accepts peers at `listener` and gives those that prove themselves.
+    /// Accepts peers at `listener` until `stop`, and gives those that prove themselves, also those that have begun before.
     ///
     /// # Errors
-    /// The system has no thread or no descriptors left.
+    /// The system has no descriptors left.
+    ///
+    /// # Panics
+    /// The system has no threads left.
     pub(super) fn start(
         listener: StdListener,
         access: Access,
+        stop: CancellationToken,
     ) -> io::Result<(Self, mpsc::Receiver<Proved>)> {
         let threads =
             thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
@@ -138,7 +143,7 @@ impl Threads {
         let entered = runtime.enter();
         let listener = TcpListener::from_std(listener)?;
         let (sender, proved) = mpsc::channel(PROVED);
-        runtime.spawn(accept(listener, access, sender).in_current_span());
+        runtime.spawn(accept(listener, access, sender, stop).in_current_span());
         drop(entered);
         Ok((Self(Some(runtime)), proved))
     }
@@ -152,19 +157,30 @@ impl Drop for Threads {
     }
 }
 
-/// Accepts peers until the receiver of those that prove themselves is gone.
-async fn accept(listener: TcpListener, access: Access, proved: mpsc::Sender<Proved>) {
+async fn accept(
+    listener: TcpListener,
+    access: Access,
+    proved: mpsc::Sender<Proved>,
+    stop: CancellationToken,
+) {
     let mut handshakes = Handshakes::new(MAX_HANDSHAKES);
     let mut instance = 0;
     let mut fails = false;
-    while !proved.is_closed() {
-        match listener.accept().await {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        match accepted {
             Ok((stream, from)) => {
                 fails = false;
                 instance += 1;
                 // A socket of both families gives addresses of IPv4 as those of IPv6.
                 let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-                let handshake = handshakes.begin().await;
+                let handshake = tokio::select! {
+                    handshake = handshakes.begin() => handshake,
+                    () = stop.cancelled() => return,
+                };
                 let (access, proved) = (access.clone(), proved.clone());
                 let proves = async move {
                     if let Some(peer) = prove(stream, from, instance, &access, handshake).await {
@@ -203,13 +219,12 @@ async fn prove(
         tracing::debug!(%error, "a connection is as it is");
     }
     let opened = async {
-        // One deadline for all that the peer must do.
-        let deadline = Instant::now() + LIMIT;
-        let Some(mut connection) = open(stream, from, access, deadline).await? else {
+        let Some(mut connection) = open(stream, from, access).await? else {
             return Ok(None);
         };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let first = timeout(left, first_message(&mut connection, access))
+        // What it says first may be long. No stranger takes its place.
+        handshake.proved();
+        let first = timeout(LIMIT, first_message(&mut connection, access))
             .await
             .unwrap_or(Err(opening::Error::TimedOut.into()))?;
         Ok(Some((connection, first)))
@@ -242,8 +257,8 @@ async fn open(
     stream: TcpStream,
     from: SocketAddr,
     access: &Access,
-    deadline: Instant,
 ) -> Result<Option<Connection<TcpStream>>, Error> {
+    let deadline = Instant::now() + LIMIT;
     let left = || deadline.saturating_duration_since(Instant::now());
     let stream = match opening::accept(stream, &access.tls, &SERVES, left()).await? {
         Accepted::Opened(connection) => return Ok(Some(connection)),
