@@ -25,14 +25,19 @@ impl DurablePlace {
     }
 }
 
-/// Whether an address names a bucket of a service that agents can use.
+/// Whether an address names a bucket of a service that agents can use, and a prefix that an object can have.
 fn is_bucket(address: &str) -> bool {
     let rest = ["s3://", "gs://"]
         .iter()
         .find_map(|scheme| address.strip_prefix(scheme));
-    let bucket = rest.map(|rest| rest.split('/').next().unwrap_or_default());
+    let Some(rest) = rest else { return false };
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    bucket.is_some_and(|bucket| !bucket.is_empty() && bucket.chars().all(is_allowed))
+    let is_part = |part: &str| !["", ".", ".."].contains(&part) && !part.contains(char::is_control);
+    let prefix = prefix.trim_end_matches('/');
+    !bucket.is_empty()
+        && bucket.chars().all(is_allowed)
+        && (prefix.is_empty() || prefix.split('/').all(is_part))
 }
 
 impl Setting for DurablePlace {
@@ -145,6 +150,9 @@ mod tests {
             "s3://",
             "gs:///b",
             "s3://a?b/c",
+            "s3://a/b//c",
+            "s3://a//b",
+            "s3://a/b/../c",
         ] {
             assert_eq!(read(wrong), Err(ALLOWED.to_owned()), "{wrong:?}");
         }

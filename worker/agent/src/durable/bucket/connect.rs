@@ -11,10 +11,11 @@ use object_store::{
 
 use crate::durable::access::Access;
 
-/// The time limit of a request, with its bytes.
-const REQUEST_TIMEOUT: &str = "60s";
+/// The time limit of a request, with its bytes, also of one to a metadata service. A search of the store must end within half
+/// a minute, with the reason why it has failed.
+const REQUEST_TIMEOUT: &str = "25s";
 
-/// How long failing requests are repeated. A search of the store must end within half a minute.
+/// How long failing requests are repeated.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Connects to a bucket. Returns it with the prefix in it, or an error for the operator.
