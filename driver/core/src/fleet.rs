@@ -11,6 +11,7 @@ mod entry;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
+    time::Duration,
 };
 
 use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
@@ -91,6 +92,8 @@ pub struct AgentUp {
     pub recorded: Option<u64>,
     /// When the last heartbeat or new report of the agent arrived.
     pub heard: Time,
+    /// When it was last heard, or the end of an outage that began about then.
+    pub(crate) silent_since: Time,
     /// Why the launch of the agent has ended, if it has: its process is gone.
     pub launch_ended: Option<String>,
     /// Other agents that were refused because of their name, as far as that was announced.
@@ -365,7 +368,20 @@ impl Fleet {
     /// Records that a connected agent was heard.
     pub(crate) fn set_heard(&mut self, now: Time, host: &HostId) {
         if let Some(up) = self.up_mut(host) {
-            up.heard = now;
+            (up.heard, up.silent_since) = (now, now);
+        }
+    }
+
+    /// Records the end of an outage in which no agent was heard. The silence of an agent counts from now on, unless it began
+    /// more than this before the outage.
+    pub(crate) fn outage_ended(&mut self, now: Time, began: Time, before: Duration) {
+        for host in self.hosts.values_mut() {
+            let (Agent::Up(up) | Agent::Away(Away { up, .. })) = &mut host.agent else {
+                continue;
+            };
+            if up.heard + before >= began {
+                up.silent_since = now;
+            }
         }
     }
 

@@ -156,6 +156,13 @@ impl Suspicion {
         (broken.names).extend(named.map(|named| (host.clone(), named.clone())));
     }
 
+    /// The hosts of a round with these indices, as far as the round is known.
+    pub fn named(&self, round: Round, indices: &[u32]) -> impl Iterator<Item = &HostId> {
+        let last = self.last.as_ref().filter(|last| last.round == round);
+        let order = last.map_or(&[][..], |last| &last.order);
+        indices.iter().filter_map(|i| order.get(*i as usize))
+    }
+
     /// Records that a host could not begin a round. The host has failed, but the round counts as fruitless, and so may
     /// the next.
     pub fn unable(&mut self, round: Round) {

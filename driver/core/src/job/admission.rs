@@ -171,6 +171,7 @@ impl Job {
             applied: 0,
             recorded: None,
             heard: now,
+            silent_since: now,
             launch_ended: None,
             refused: BTreeSet::new(),
         });

@@ -9,12 +9,15 @@
 //! ```
 //! - C1 A connection that ends says no more than silence: its agent may return within moments. So others go on without a
 //!   host only when it was not heard of for as long as makes a host silent.
-//! - C2 Silence of all hosts says nothing about any of them: the network of the driver is down. So silence counts from
-//!   when the driver hears of a host again. The others return within moments of the first.
-//! - C3 A worker that has lost a peer knows more than the driver. Its report ends the wait
-//!   ([`Job::leave_behind`]), and so does the drain of a host.
+//! - C2 Silence of all hosts says nothing about any of them: the network of the driver is down. So the silence of a host
+//!   that was last heard as the outage began counts from the end of the outage. The host returns within moments of the
+//!   first. An agent that is heard rarely prolongs no wait twice: its next pause began long after the host fell silent.
+//! - C3 A worker that has lost a peer on a host that is away knows more than the driver. Its report ends the wait
+//!   ([`Job::leave_behind`]), and so does the drain of a host. A report that names other hosts only does not.
+//! - C4 Others that go on without one host go on without all that are away: their round is formed anew in any case.
 //!
-//! Not promised: that a host of which only the driver does not hear is waited for while others are heard.
+//! Not promised: that a host of which only the driver does not hear is waited for while others are heard. That holds for
+//! an outage of the driver's network, too, if an agent runs on its own machine, since that agent is always heard.
 
 use std::time::Duration;
 
@@ -31,18 +34,9 @@ use crate::{
 pub(super) struct Contact {
     /// When it last heard of one.
     last: Time,
-    /// Since when it hears of agents without a long pause.
-    since: Time,
 }
 
 impl Contact {
-    fn heard(&mut self, now: Time, pause: Duration) {
-        if self.is_lost(now, pause) {
-            self.since = now;
-        }
-        self.last = now;
-    }
-
     fn is_lost(&self, now: Time, pause: Duration) -> bool {
         now.since(self.last) > pause
     }
@@ -51,8 +45,12 @@ impl Contact {
 impl Job {
     /// Records that the agent of a host was heard.
     pub(super) fn heard(&mut self, now: Time, host: &HostId) {
+        let pause = self.longest_pause();
+        if self.contact.is_lost(now, pause) {
+            self.fleet.outage_ended(now, self.contact.last, pause);
+        }
+        self.contact.last = now;
         self.fleet.set_heard(now, host);
-        self.contact.heard(now, self.longest_pause());
     }
 
     /// The longest time without a message of any agent while the network is well. Heartbeats follow each other faster. A
@@ -85,7 +83,7 @@ impl Job {
         let away = self.fleet.host(host)?.away()?;
         let since = match () {
             () if planted(Mutant::OutageIsSilence) => away.up.heard,
-            () => away.up.heard.max(self.contact.since),
+            () => away.up.silent_since,
         };
         Some(since + self.settings.silence)
     }

@@ -276,14 +276,21 @@ impl Job {
             return self.stop(host, process, StopReason::JobEnded, out);
         }
         self.suspicion.broke(round, host, unreachable);
-        if self.settings.elastic && self.leave_behind(now, out) {
-            // The peer is on a host that is out of reach: no report of it will come.
+        let may_be_away = self.may_be_away(round, unreachable);
+        if self.settings.elastic && may_be_away && self.leave_behind(now, out) {
+            // No report of the peer will come.
             return;
         }
         self.rounds
             .disturb(now, Cause::PeerLost { host: host.clone() });
         self.abort_rounds(out);
         self.loss_grace_until = Some(now + self.suspicion.pause());
+    }
+
+    /// Whether a peer with one of these indices may be on a host that is away. A report without a name is about any host.
+    fn may_be_away(&self, round: Round, unreachable: &[u32]) -> bool {
+        let mut named = self.suspicion.named(round, unreachable).peekable();
+        named.peek().is_none() || named.any(|host| self.away.contains(host))
     }
 
     fn worker_finished(&mut self, host: &HostId, round: Round, process: Process, out: &mut Out) {
