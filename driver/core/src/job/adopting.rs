@@ -136,10 +136,14 @@ impl Job {
             process, data_port, ..
         } = *worker;
         self.fleet.adopt(now, host, process, life, data_port);
-        if life != Life::Stopping {
-            // The former driver may have given it up with its host.
-            self.registry.returned(host, process, State::Ready);
-        }
+        // It may still fail by itself before it acts on that.
+        let told = worker.stopping && worker.phase != AdoptedPhase::Dying;
+        let state = match life {
+            Life::Stopping if !told => State::Stopped,
+            _ => State::Ready,
+        };
+        // The former driver may have given it up with its host.
+        self.registry.returned(host, process, state);
         if self.budgets.started() == 0 {
             self.startup.starts += 1;
         }
@@ -158,8 +162,7 @@ impl Job {
             }
             Life::Stopping => {}
         }
-        if worker.stopping && worker.phase != AdoptedPhase::Dying {
-            // It may still fail by itself before it acts on that.
+        if told {
             self.registry
                 .record(host, process, State::StoppedWithDomain);
         }

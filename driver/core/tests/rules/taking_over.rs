@@ -2,11 +2,12 @@
 
 use elasticrun_core::{
     Cooldown, Decision, Event, RestartMode, Settings, Time,
+    registry::State,
     results::{Outcome, Reason},
 };
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process, Round,
-    control::{Exit, StopReason},
+    control::{AdoptedPhase, Exit, StopReason},
 };
 
 use crate::harness::{Harness, draining, host, range, seconds};
@@ -512,8 +513,8 @@ fn the_end_of_a_process_that_was_told_to_stop_is_no_failure() {
     }
 }
 
-#[test]
-fn a_member_that_was_lost_with_its_host_fails_as_one_once_it_is_back() {
+/// Host a is lost with its members for the driver, which dies before the next round starts.
+fn dies_without_a() -> Harness {
     let mut harness = Harness::new(elastic());
     harness.returns = true;
     harness.list(&[host("a", 2), host("b", 2)]);
@@ -527,7 +528,29 @@ fn a_member_that_was_lost_with_its_host_fails_as_one_once_it_is_back() {
     harness.breaks_off("a");
     assert_eq!(harness.started(), 1);
     harness.passive.clear();
+    assert_eq!(harness.recorded_state("a", 0), Some(State::LostWithHost));
     harness.driver_dies(0);
+    harness
+}
+
+#[test]
+fn a_member_that_was_lost_with_its_host_is_no_more_lost_if_it_was_told_to_stop() {
+    for (phase, state) in [
+        (AdoptedPhase::Joined, State::StoppedWithDomain),
+        (AdoptedPhase::Dying, State::Stopped),
+    ] {
+        let mut harness = dies_without_a();
+        let mut adoption = harness.adoption("a");
+        (adoption.workers[0].phase, adoption.workers[0].stopping) = (phase, true);
+        harness.comes_back_as("a", adoption);
+        assert_eq!(harness.recorded_state("a", 0), Some(state));
+        assert_eq!(harness.recorded_state("a", 1), Some(State::Ready));
+    }
+}
+
+#[test]
+fn a_member_that_was_lost_with_its_host_fails_as_one_once_it_is_back() {
+    let mut harness = dies_without_a();
     harness.comes_back_with_workers("a");
     harness.comes_back_with_workers("b");
     assert_eq!(took_over(&harness), Some(Some(Round(1))));

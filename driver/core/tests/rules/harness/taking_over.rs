@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_core::{
     AgentConnected, Job, Time,
-    journal::{Record, Saved},
+    journal::{MemberEntry, Record, Saved},
+    registry::State,
     rounds::Phase,
 };
 use elasticrun_protocol::{
-    AgentReport, CommitId, DriverEpoch, HostId, Process, Round,
+    AgentReport, CommitId, DriverEpoch, HostId, LocalRank, Process, Round,
     control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Kept},
 };
 
@@ -39,6 +40,21 @@ impl Harness {
         records.into_values().collect()
     }
 
+    /// The state of a member of the last round, as the journal says.
+    pub(crate) fn recorded_state(&self, name: &str, slot: u32) -> Option<State> {
+        let records = self.journal.last()?.values();
+        let mut members = records.filter_map(|record| match record {
+            Record::Members(entry) if entry.host == HostId::new(name) => Some(&entry.members),
+            _ => None,
+        });
+        let member = |member: &&MemberEntry| member.process.local_rank == LocalRank(slot);
+        members
+            .next()?
+            .iter()
+            .find(member)
+            .map(|member| member.state)
+    }
+
     /// The driver is killed, and another one resumes the run. The journal lacks its last `lost` writes. Agents come back by
     /// [`Harness::comes_back_with_workers`].
     pub(crate) fn driver_dies(&mut self, lost: usize) {
@@ -66,7 +82,11 @@ impl Harness {
         for report in reports {
             self.keeps_report(&HostId::new(name), self.former_epoch(), report);
         }
-        let adoption = self.adoption(name);
+        self.comes_back_as(name, self.adoption(name));
+    }
+
+    /// The agent of a host comes back with this state.
+    pub(crate) fn comes_back_as(&mut self, name: &str, adoption: Adoption) {
         let agent = AgentConnected {
             adoption: Some(Box::new(adoption)),
             ..self.agent(name)
@@ -206,7 +226,8 @@ impl Harness {
         }
     }
 
-    fn adoption(&self, name: &str) -> Adoption {
+    /// What the agent of a host has kept.
+    pub(crate) fn adoption(&self, name: &str) -> Adoption {
         let host = &self.hosts[name];
         let rounds: BTreeSet<Round> = host.workers.values().filter_map(|w| w.round).collect();
         let started = (self.starts.iter())
