@@ -119,9 +119,15 @@ impl Groups {
         self.running.map_or(0, |running| running.size)
     }
 
-    /// The number of the last group.
-    pub fn round(&self) -> Round {
+    /// The number of the newest group. One that an earlier driver has started may run instead.
+    pub fn newest(&self) -> Round {
         self.round
+    }
+
+    /// The number of the running group.
+    pub fn running(&self) -> Option<Round> {
+        let running = self.running.filter(|_| self.leads)?;
+        Some(running.round)
     }
 
     /// Forgets the wait for more workers. It begins anew once no process is left.

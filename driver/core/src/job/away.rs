@@ -111,7 +111,7 @@ impl Job {
             return false;
         };
         if self.groups.leads() {
-            return self.groups.is_running() && self.groups.round() == round;
+            return self.groups.running() == Some(round);
         }
         match &self.rounds.phase {
             Phase::Idle => false,

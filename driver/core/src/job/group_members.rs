@@ -58,9 +58,8 @@ impl Job {
         if planted(Mutant::GroupMemberAlone) {
             self.fleet.end(host, process);
             let process = self.fleet.start(now, host, process.local_rank);
-            let life = Life::Training {
-                round: self.groups.round(),
-            };
+            let round = self.groups.newest();
+            let life = Life::Training { round };
             self.fleet.set_life(host, process, life);
             return self.start_alone(host, process, out);
         }

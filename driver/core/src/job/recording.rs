@@ -42,7 +42,7 @@ impl Job {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             epoch: self.epoch,
-            planned: self.rounds.last().max(self.groups.round()),
+            planned: self.rounds.last().max(self.groups.newest()),
             round: self.registry.round(),
             started: self.budgets.started(),
             restarts: self.budgets.restarts(),

@@ -573,3 +573,18 @@ fn a_host_that_its_list_has_dropped_does_not_come_back_with_its_agent() {
     assert!(harness.size() == 2 && harness.round() > Round(1));
     assert!(harness.members().iter().all(|(host, _)| host == "b"));
 }
+
+#[test]
+fn scripts_that_went_on_start_again_when_a_host_is_lost() {
+    let mut harness = scripts();
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    assert!(matches!(took_over(&harness), Some(Some(_))));
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.lose("b");
+    let ended = |note: &Decision| matches!(note, Decision::GroupEnded { .. });
+    assert!(harness.notes.iter().any(ended), "{:?}", harness.notes);
+    harness.pass(seconds(60));
+    assert!(harness.runs("a") >= 2 && spawned(&harness).len() >= 2);
+}
