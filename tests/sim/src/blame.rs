@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use elasticrun_core::{
     Command, Cooldown, Decision, FailureDomain, Settings, Time,
     blacklist::{Domain, Out},
-    fleet::{Fleet, Life},
+    fleet::{Fleet, Life, Live},
     journal::{DomainEntry, Saved},
 };
 use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Process};
@@ -36,6 +36,9 @@ struct Count {
     well_since: Option<Time>,
     /// It has failed since the job was settled last.
     stops: bool,
+    /// Workers that outlive the failure, since the cooldown was over before a take-over. They give no health before they
+    /// come to `run()` again. For each, whether it is there.
+    outlive: BTreeMap<(HostId, Process), bool>,
 }
 
 /// The expected blacklist.
@@ -208,6 +211,7 @@ impl Blame {
             health: Duration::ZERO,
             well_since: None,
             stops: true,
+            outlive: BTreeMap::new(),
         };
         let failures = count.failures;
         let limit = self.settings.max_host_failures;
@@ -236,9 +240,23 @@ impl Blame {
             met(now, &expected, None)?;
         }
         for (domain, count) in &mut self.counts {
+            if count.stops {
+                let there = lives(fleet, domain).filter(|(_, live)| is_there(live.life));
+                let named = there.map(|(host, live)| ((host, live.process), waits(&live)));
+                count.outlive = named.collect();
+            }
             // Workers of a domain that has just failed are stopped when the job is settled.
             count.stops &= !settled;
-            let well = is_well(fleet, domain) && !count.stops;
+            count.outlive.retain(|(host, process), waited| {
+                let live = fleet.current(host, *process);
+                let waits_now = live.is_some_and(|live| waits(&live));
+                let waited = std::mem::replace(waited, waits_now);
+                live.is_some() && (waited || !waits_now)
+            });
+            let well = lives(fleet, domain).any(|(host, live)| {
+                is_there(live.life) && !count.outlive.contains_key(&(host, live.process))
+            });
+            let well = well && !count.stops;
             match (well, count.well_since) {
                 (true, None) => count.well_since = Some(now),
                 (false, Some(since)) => {
@@ -258,22 +276,27 @@ const AGENT: Process = Process {
     generation: elasticrun_protocol::Generation(0),
 };
 
-fn is_well(fleet: &Fleet, domain: &Domain) -> bool {
+/// Whether a worker waits at `run()` or trains.
+fn is_there(life: Life) -> bool {
+    matches!(
+        life,
+        Life::Waiting | Life::Returning { .. } | Life::Training { .. }
+    )
+}
+
+fn waits(live: &Live) -> bool {
+    live.life == Life::Waiting
+}
+
+/// The processes of a domain.
+fn lives<'a>(fleet: &'a Fleet, domain: &'a Domain) -> impl Iterator<Item = (HostId, Live)> + 'a {
     let (host, slot) = match domain {
         Domain::Host(host) => (host, None),
         Domain::Slot(host, slot) => (host, Some(*slot)),
     };
-    let there = |life| {
-        matches!(
-            life,
-            Life::Waiting | Life::Returning { .. } | Life::Training { .. }
-        )
-    };
-    fleet.host(host).is_some_and(|state| {
-        state
-            .live()
-            .any(|live| slot.is_none_or(|slot| slot == live.process.local_rank) && there(live.life))
-    })
+    let live = fleet.host(host).into_iter().flat_map(|state| state.live());
+    live.filter(move |live| slot.is_none_or(|slot| slot == live.process.local_rank))
+        .map(|live| (host.clone(), live))
 }
 
 fn met(now: Time, expected: &Expected, is: Option<(&Domain, Out)>) -> Result<(), String> {

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 52] = [
+const ONCE_FAILED: [(u64, &str); 53] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -182,6 +182,10 @@ const ONCE_FAILED: [(u64, &str); 52] = [
     (
         73449,
         "a later driver forgot which reports of a lost agent were applied",
+    ),
+    (
+        92612,
+        "a group that a later driver had taken over did not end with its lost host",
     ),
 ];
 

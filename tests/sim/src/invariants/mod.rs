@@ -126,12 +126,12 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let itself = world.plan.settings.self_registration;
     let (now, hosts) = (world.driver_now(), world.reference.hosts());
     let mut attached = false;
-    for command in commands {
+    for (index, command) in commands.iter().enumerate() {
         attached |= matches!(command, Command::Announce(Decision::Attached));
         // An agent that returns may report in one step that a worker has attached and how it ended.
         let takes_out = match attached {
             true => groups::TakesOut::Usual,
-            false => groups::takes_out(world, command),
+            false => groups::takes_out(world, commands, index),
         };
         if let Err(what) = world.blame.command(now, hosts, command, takes_out) {
             world.violate("rule 6", what);

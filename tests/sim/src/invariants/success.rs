@@ -246,6 +246,8 @@ pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
         // A member that had finished may have failed since.
         Some(Standing::NoneWell) if finishing => Ok(()),
         Some(Standing::Divided) => Ok(()),
+        // Agents of members that no record names may be lost.
+        Some(Standing::Open) if !later_driver::knows_members(world) => Ok(()),
         Some(other) => Err(describe(world, other)),
         None if world.invariants.groups.unknown => Ok(()),
         None if later_driver::knows_last(world) => Err("no round has started".into()),

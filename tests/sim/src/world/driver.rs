@@ -281,14 +281,15 @@ impl World {
         event.collect()
     }
 
-    /// Whether an agent of the former driver comes back.
+    /// Whether an agent of the former driver comes back before the job ends.
     fn takes_over(&self, agent: &AgentConnected) -> bool {
         let known = self.driver.job.fleet().host(&agent.host);
         let is_up = known.is_some_and(|state| state.up().is_some());
         let older =
             (agent.adoption.as_ref()).is_some_and(|adoption| adoption.epoch < self.driver.epoch);
         let in_time = |takeover: &TakeOver| self.driver_now() < takeover.until;
-        older && !is_up && self.driver.takeover.as_ref().is_some_and(in_time)
+        let goes_on = self.driver.ended.is_none();
+        goes_on && older && !is_up && self.driver.takeover.as_ref().is_some_and(in_time)
     }
 
     /// Ends the gathering of events.

@@ -44,7 +44,7 @@ pub(super) fn failed(world: &mut World, commands: &[Command]) {
     };
     let over = (commands.iter()).any(|command| matches!(command, Command::End(_)));
     let over = over || world.driver.ended.is_some() || world.invariants.r10.finishing;
-    if running(world).is_some() && !over && !verdict_waits(world, None) {
+    if running(world).is_some() && !over && !verdict_waits(world, None, &[]) {
         let what = format!("{host} {process:?} has failed, and its group goes on");
         world.violate("rule 5", what);
     }
@@ -123,15 +123,36 @@ fn ends(
 }
 
 /// Whether a failure waits for its verdict: no restart is left, and other members may still attach. `besides` is
-/// the process that fails just now.
-pub(super) fn verdict_waits(world: &World, besides: Option<(&HostId, Process)>) -> bool {
+/// the process that fails just now, and `later` are the commands of the same step that follow.
+pub(super) fn verdict_waits(
+    world: &World,
+    besides: Option<(&HostId, Process)>,
+    later: &[Command],
+) -> bool {
     let Some(current) = running(world).filter(|_| is_auto(world)) else {
         return false;
     };
     let left = world.invariants.groups.restarts < world.plan.settings.max_restarts;
-    let mut others = alive(world, current);
+    let out_of_reach = current.members.iter().filter(|member| {
+        let ended = current.failed.contains(*member) || current.done.contains(*member);
+        !ended && world.reference.away().contains(&member.0)
+    });
+    let ends_later = current
+        .members
+        .iter()
+        .filter(|(host, process)| later.iter().any(|command| fails(command, host, *process)));
+    let mut others = alive(world, current).chain(out_of_reach).chain(ends_later);
     let other = others.any(|(host, process)| besides != Some((host, *process)));
     !left && other && world.driver_now().since(current.began) < UNDECIDED
+}
+
+/// Whether this command reports the failure of a process.
+fn fails(command: &Command, host: &HostId, process: Process) -> bool {
+    matches!(
+        command,
+        Command::Announce(Decision::WorkerFailed { host: of, process: failed, .. })
+            if of == host && *failed == process
+    )
 }
 
 /// Whether one of these members has lost its slot.
@@ -169,9 +190,9 @@ pub(super) fn note_clocks(world: &mut World) {
 
 fn could_start(world: &World) -> bool {
     let settings = &world.plan.settings;
-    let needed = match world.invariants.groups.started {
-        0 => settings.np,
-        _ => settings.min_np,
+    let needed = match world.invariants.groups.named {
+        false => settings.np,
+        true => settings.min_np,
     };
     world.driver.job.fleet().census().is_empty() && could_be(world) >= needed as usize
 }

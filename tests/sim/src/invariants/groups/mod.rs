@@ -44,6 +44,8 @@ pub(crate) struct Memory {
     pub(super) restarts: u32,
     coordinators: BTreeSet<SocketAddr>,
     current: Option<Current>,
+    /// The current driver knows that a group was started.
+    pub(super) named: bool,
     /// A driver has died with the record of the last group, and no agent knows which processes are its members.
     pub(super) unknown: bool,
     /// The current event reports this failed member.
@@ -65,6 +67,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.restarts = memory.restarts.min(saved.progress.restarts);
     (memory.ripe, memory.grows, memory.fenced) = (None, None, None);
     memory.failure = None;
+    memory.named = saved.progress.started > 0;
     memory.attached = memory.gave_way.then_some(Time::ZERO);
     if let Some(current) = &mut memory.current {
         current.began = Time::ZERO;
@@ -138,12 +141,16 @@ fn alive<'a>(
     })
 }
 
-/// Number of usable slots of connected agents, at most the size of a group.
+/// Number of usable slots of connected agents, at most the size of a group. A slot whose process ended with 0 in a group
+/// that the driver does not know of is not used again.
 fn could_be(world: &World) -> usize {
     let fleet = world.driver.job.fleet();
-    let up = |host: &HostId| fleet.host(host).is_some_and(|state| state.up().is_some());
+    let up = |host: &HostId, slot| {
+        let state = fleet.host(host);
+        state.is_some_and(|state| state.up().is_some() && !state.is_done(slot))
+    };
     let slots = world.reference.usable_slots(world.driver_now());
-    let count = slots.filter(|(host, _)| up(host)).count();
+    let count = slots.filter(|(host, slot)| up(host, *slot)).count();
     let max = world.plan.settings.max_np;
     max.map_or(count, |max| count.min(max as usize))
 }
@@ -299,8 +306,8 @@ pub(crate) enum TakesOut {
 }
 
 /// The domain that the failure of a worker excludes.
-pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
-    let Command::Announce(Decision::WorkerFailed { host, process, .. }) = command else {
+pub(super) fn takes_out(world: &World, commands: &[Command], index: usize) -> TakesOut {
+    let Command::Announce(Decision::WorkerFailed { host, process, .. }) = &commands[index] else {
         return TakesOut::Usual;
     };
     if !lead(world) {
@@ -316,7 +323,16 @@ pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
             false => TakesOut::Member,
         };
     }
-    match change::verdict_waits(world, Some((host, *process))) {
+    let later = &commands[index + 1..];
+    if let Some(Command::Announce(Decision::Blacklisted { .. })) = later.first()
+        && later
+            .iter()
+            .any(|command| matches!(command, Command::Announce(Decision::TookOver { .. })))
+    {
+        // Whether others may attach was seen before the group was found to be over.
+        return TakesOut::Slot;
+    }
+    match change::verdict_waits(world, Some((host, *process)), later) {
         true => TakesOut::Slot,
         false => TakesOut::Nothing,
     }

@@ -78,6 +78,7 @@ fn remember(world: &mut World, round: Round, spawns: &[(&HostId, &Spawn)]) {
     world.groups.insert(round, GroupSim::new(indexed));
     let memory = &mut world.invariants.groups;
     memory.started += 1;
+    memory.named = true;
     (memory.ripe, memory.grows) = (None, None);
     memory.unknown = false;
     memory
@@ -110,7 +111,7 @@ fn ranks(world: &World, spawns: &[(&HostId, &Spawn)], size: u32) -> Result<(), S
         ));
     }
     let waited = world.driver_now().since(Time::ZERO) >= settings.elastic_timeout;
-    if world.invariants.groups.started == 0 && size < settings.np && !waited {
+    if !world.invariants.groups.named && size < settings.np && !waited {
         return Err(format!(
             "{size} are too few for the first, and there is time"
         ));
