@@ -52,8 +52,8 @@ pub(super) enum Search {
         stored: StoredCommit,
         id: CommitId,
     },
-    /// The store has no commit that may be used.
-    Exhausted,
+    /// The store has no commit that may be used and that is newer than this one of memory.
+    Exhausted { base: Option<CommitId> },
 }
 
 impl Stored {
@@ -110,7 +110,7 @@ impl Stored {
                 loads == host
             }
             Search::Loaded { host: keeps, .. } => keeps == host,
-            Search::Idle | Search::Exhausted => false,
+            Search::Idle | Search::Exhausted { .. } => false,
         };
         if is_left {
             self.search = Search::Idle;
@@ -137,7 +137,7 @@ impl Stored {
     pub(super) fn deadline(&self) -> Option<Time> {
         match &self.search {
             Search::Asked { until, .. } | Search::Loading { until, .. } => Some(*until),
-            Search::Idle | Search::Loaded { .. } | Search::Exhausted => None,
+            Search::Idle | Search::Loaded { .. } | Search::Exhausted { .. } => None,
         }
     }
 }

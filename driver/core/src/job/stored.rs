@@ -79,7 +79,9 @@ impl Job {
             }
             Search::Loaded { id, .. } if Some(*id) <= base => false,
             Search::Loaded { .. } => self.loaded_elsewhere(now, base, out),
-            Search::Exhausted => false,
+            // A host is lost with the commit that was in memory at the search.
+            Search::Exhausted { base: before } if base < *before => self.ask_store(now, base, out),
+            Search::Exhausted { .. } => false,
         }
     }
 
@@ -132,7 +134,7 @@ impl Job {
 
     /// Lets a host load the newest commit that was found. Returns whether the start does not follow.
     fn load_newest(&mut self, base: Option<CommitId>, out: &mut Out) -> bool {
-        let search = std::mem::replace(&mut self.stored.search, Search::Exhausted);
+        let search = std::mem::replace(&mut self.stored.search, Search::Exhausted { base });
         let Search::Asked { missing, found, .. } = search else {
             return false;
         };
@@ -325,7 +327,7 @@ impl Job {
     fn search_again(&mut self) {
         if !matches!(
             self.stored.search,
-            Search::Loaded { .. } | Search::Exhausted
+            Search::Loaded { .. } | Search::Exhausted { .. }
         ) {
             self.start_again();
         }

@@ -195,6 +195,37 @@ fn after_the_loss_of_all_memory_the_job_continues_from_the_store() {
 }
 
 #[test]
+fn the_store_is_searched_again_after_the_loss_of_the_memory_that_was_as_new() {
+    let mut harness = Harness::new(Settings {
+        durable: true,
+        elastic_timeout: seconds(20),
+        ..elastic(1, 1, 2)
+    });
+    harness.returns = true;
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(1));
+    harness.commit();
+    let kept = commit(harness.round().0, 1);
+    harness.store = vec![stored("run", kept, 10)];
+    // The agent on a keeps that commit. Newer ones are out of reach with b.
+    harness.kill("a", 0);
+    harness.commit();
+    harness.breaks_off("b");
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    // The members on b may train unseen for longer than the wait for its commits.
+    harness.pass_with(&["a", "c"], seconds(10));
+    let before = searches(&harness);
+    assert!(before > 0 && loads(&harness).is_empty());
+    harness.breaks_off("a");
+    harness.pass_with(&["c"], seconds(60));
+    assert_eq!(
+        (harness.outcome.clone(), harness.base()),
+        (None, Some(kept))
+    );
+    assert!(searches(&harness) > before && loads(&harness).len() == 1);
+}
+
+#[test]
 fn a_host_that_is_lost_with_the_loaded_commit_is_replaced() {
     let mut harness = job(&[stored("former", commit(2, 2), 20)]);
     harness.list(&[host("a", 1), host("b", 1)]);
