@@ -54,6 +54,11 @@ impl Lineage {
         lineage
     }
 
+    /// The round that started last.
+    pub(crate) fn newest_round(&self) -> Option<Round> {
+        self.bases.last().map(|(round, _)| *round)
+    }
+
     /// The base of the round that started last.
     pub(crate) fn newest(&self) -> Option<CommitId> {
         self.bases.last().and_then(|(_, base)| *base)

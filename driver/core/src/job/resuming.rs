@@ -79,9 +79,11 @@ impl Job {
             job.going_back = GoingBack::started(round, job.registry.processes());
             absent.extend(job.registry.survivors().map(|(host, _)| host.clone()));
         }
+        // Groups have numbers of their own.
+        let newest = progress.round.max(job.lineage.newest_round());
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
-            progress.round,
+            newest.filter(|_| progress.rounds_lead),
             absent,
             saved.slots.values(),
         ));

@@ -39,7 +39,7 @@ pub(super) struct TakeOver {
     is_blind: bool,
     /// When the agents that are not back are given up.
     until: Time,
-    /// The round of the records that started last.
+    /// The newest started round that the records count.
     recorded: Option<Round>,
     /// The round that agents report as the newest started one.
     round: Option<Reported>,
@@ -266,9 +266,12 @@ impl Job {
         if known == Some(round) {
             self.registry.add(members);
         } else {
+            // The records may count a round whose members they do not name any more.
+            if takeover.recorded < Some(round) {
+                self.budgets.saw_round(round);
+            }
             self.registry.round_started(round, members);
             self.lineage.started(round, started.base);
-            self.budgets.saw_round(round);
             self.blacklist.round_started();
         }
         self.registry.expect(size);

@@ -7,7 +7,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process, Round,
-    control::{AdoptedPhase, Exit, StopReason},
+    control::{AdoptedPhase, Adoption, Exit, StopReason},
 };
 
 use crate::harness::{Harness, draining, host, range, seconds};
@@ -267,6 +267,31 @@ fn resets_count_over_all_drivers() {
         harness.comes_back_with_workers(name);
     }
     assert_eq!(harness.outcome, Some(Outcome::ResetLimit { limit: 2 }));
+}
+
+/// All members have failed, and the records do not name them any more when the driver dies.
+#[test]
+fn a_round_without_recorded_members_counts_once() {
+    let mut harness = trains(Settings {
+        max_restarts: 1,
+        ..elastic()
+    });
+    let rounds = ["a", "b"].map(|name| harness.adoption(name).round);
+    harness.slow = true;
+    harness.together(|harness| {
+        for (name, slot) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+            harness.kill(name, slot);
+        }
+    });
+    assert_eq!(harness.recorded_state("a", 0), None);
+    harness.driver_dies(0);
+    for (name, round) in ["a", "b"].into_iter().zip(rounds) {
+        assert!(round.is_some(), "its agent still names the round");
+        let adoption = harness.adoption(name);
+        harness.comes_back_as(name, Adoption { round, ..adoption });
+    }
+    assert_eq!(took_over(&harness), Some(None));
+    assert_eq!(harness.job.rounds_started(), 1);
 }
 
 #[test]
