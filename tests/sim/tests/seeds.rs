@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 53] = [
+const ONCE_FAILED: [(u64, &str); 55] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -186,6 +186,14 @@ const ONCE_FAILED: [(u64, &str); 53] = [
     (
         92612,
         "a group that a later driver had taken over did not end with its lost host",
+    ),
+    (
+        19284,
+        "a store without newer commits than memory was not searched again after the loss of that memory",
+    ),
+    (
+        32786,
+        "a later driver counted a round again whose members were recorded no more",
     ),
 ];
 
