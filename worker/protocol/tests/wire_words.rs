@@ -37,6 +37,7 @@ fn a_heartbeat_is_a_beat() {
     let report = AgentReport::Heartbeat {
         commits: 3,
         count: 7,
+        held: None,
     };
     written_and_read(report, json!({"beat": {"commits": 3, "count": 7}}));
 }

@@ -175,15 +175,16 @@ impl Machine {
                 };
             }
         }
-        self.note_started(&start);
+        // This needs the round before.
         self.forget_kept(&start, memory, out);
+        self.note_started(&start);
         self.follow_rank_0(now, &start);
         out.push(Command::Start(Box::new(start)));
     }
 
     /// Frees the memory of dead processes that no round from this one on needs. Commits older than the base are not needed
     /// again. The base itself stays for one more round, in one copy: that of the keeper, if the keeper is one of these
-    /// processes.
+    /// processes. If this host has nothing else, an older commit stays until it has ([`Self::drop_fallback`]).
     fn forget_kept(&mut self, start: &Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let base = start.base;
         let newest = |process: &Process| memory.commits(*process).first().copied();
@@ -195,8 +196,12 @@ impl Machine {
             .or_else(|| self.kept.iter().find(holds_base))
             .copied()
             .filter(|_| !planted(Mutant::EqualForgotten));
-        let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) = (self.kept.iter().copied())
-            .partition(|process| copy == Some(*process) || newest(process) > base);
+        let fallback = self.fallback(base, memory);
+        self.replicas.fallback = fallback;
+        let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) =
+            (self.kept.iter().copied()).partition(|process| {
+                [copy, fallback].contains(&Some(*process)) || newest(process) > base
+            });
         self.kept = kept;
         out.extend((forgotten.into_iter()).map(|process| Command::Forget { process }));
     }

@@ -55,11 +55,12 @@ impl Machine {
         }
         let commits = self.workers.keys().map(|p| memory.commit_count(*p)).sum();
         self.beats += 1;
-        let count = self.beats;
+        let (count, held) = (self.beats, self.held_in_memory(memory));
         self.unanswered.push_back((count, now));
         out.push(Command::AgentReport(AgentReport::Heartbeat {
             commits,
             count,
+            held,
         }));
     }
 

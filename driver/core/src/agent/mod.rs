@@ -356,6 +356,7 @@ impl Machine {
             self.end_all(now, out);
         }
         self.write_behind(now, memory, out);
+        self.drop_fallback(memory, out);
         self.copy_replica(now, memory, out);
         // A plan may have waited for a worker that was lost above.
         self.answer_plan(memory, out);

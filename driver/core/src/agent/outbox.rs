@@ -96,10 +96,14 @@ mod tests {
             keeps: true,
             ..Outbox::default()
         };
-        let (commits, count) = (0, 1);
+        let (commits, count, held) = (0, 1, None);
         for report in [
             offer(1),
-            AgentReport::Heartbeat { commits, count },
+            AgentReport::Heartbeat {
+                commits,
+                count,
+                held,
+            },
             offer(2),
         ] {
             outbox.number(EPOCH, report);

@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //! - A replica is given up only for a newer complete one of the same round, or if it is older than the base of a round
-//!   that needs no replica.
+//!   and enough other hosts hold that base, as the driver says.
+//! - A host that becomes a member keeps the newest older commit until its own workers have a newer one. So its memory is
+//!   never without a commit while they fetch the base.
 //! - From the answer to a plan to the next command of the driver no replica is given up. So what the agent has answered
 //!   with can be fetched. A copy that ends meanwhile is kept beside it.
 //! - A copy of a void commit is dropped: the source may not know yet that its newest commit is void.
@@ -39,6 +41,8 @@ pub(super) struct Replicas {
     pending: Option<(Process, Time)>,
     /// Failures since the last success.
     failures: u32,
+    /// The dead process whose commit is kept until this host has one of the round that it trains in.
+    pub(super) fallback: Option<Process>,
 }
 
 /// What is copied.
@@ -194,6 +198,58 @@ impl Machine {
                 if self.replicas.failures == REPORTED_FAILURE {
                     self.report_replica(AgentReport::ReplicaFailed { why }, out);
                 }
+            }
+        }
+    }
+
+    /// The newest commit in the memory of this host, for the driver.
+    pub(super) fn held_in_memory(&self, memory: &dyn Memory) -> Option<CommitId> {
+        self.setup.replication?;
+        let processes = self.workers.keys().chain(&self.kept);
+        let newest = processes.filter_map(|process| memory.commits(*process).first().copied());
+        newest.max()
+    }
+
+    /// The dead process with the newest older commit, if a round begins from a base that this host does not hold.
+    pub(super) fn fallback(&self, base: Option<CommitId>, memory: &dyn Memory) -> Option<Process> {
+        let base = base.filter(|_| self.setup.replication.is_some())?;
+        let holds = |process: &Process| memory.commits(*process).contains(&base);
+        let has_base = self.workers.keys().chain(&self.kept).any(holds);
+        if has_base || planted(Mutant::ReplicaGivenUp) {
+            return None;
+        }
+        let started = (self.started.as_ref()).map(|started| (started.round, started.base));
+        let following = (self.replicas.following.as_ref()).map(|to| (to.round, to.base));
+        let known = started.max(following);
+        // A void commit is of no use. An older round may have begun from this one.
+        let is_valid = |commit: CommitId| {
+            let of_known = |(round, from)| commit.round >= round || Some(commit) == from;
+            commit.round == base.round || known.is_none_or(of_known)
+        };
+        let older = (self.kept.iter()).filter_map(|process| {
+            let newest = memory.commits(*process).first().copied()?;
+            (newest < base).then(|| ((is_valid(newest), newest), *process))
+        });
+        older.max().map(|(_, process)| process)
+    }
+
+    /// Frees the older commit that was kept at a start, once this host has one of that round, or its base.
+    pub(super) fn drop_fallback(&mut self, memory: &dyn Memory, out: &mut Vec<Command>) {
+        let (Some(fallback), Some(started)) = (self.replicas.fallback, &self.started) else {
+            return;
+        };
+        // It may be part of the answer to a plan.
+        if self.seen > started.round {
+            return;
+        }
+        let (round, base) = (started.round, started.base);
+        let is_newer = |commit: &CommitId| commit.round >= round || Some(*commit) == base;
+        let others = self.workers.keys().chain(&self.kept);
+        let mut others = others.filter(|process| **process != fallback);
+        if others.any(|process| memory.commits(*process).iter().any(is_newer)) {
+            self.replicas.fallback = None;
+            if self.kept.remove(&fallback) {
+                out.push(Command::Forget { process: fallback });
             }
         }
     }

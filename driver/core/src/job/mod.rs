@@ -261,10 +261,13 @@ impl Job {
         if let Event::Reported {
             host,
             instance,
-            report: AgentReport::Heartbeat { count, .. },
+            report: AgentReport::Heartbeat { count, held, .. },
             ..
         } = &event
         {
+            if self.is_current(host, *instance) && self.holds(host, *held) {
+                self.replication.changed_by_beat(now);
+            }
             return self.answer_beat(now, host, *instance, *count, out);
         }
         if self.results.outcome().is_some() {
@@ -322,6 +325,7 @@ impl Job {
             self.end_waits(now, out);
         }
         self.newcomers_paused_until = self.newcomers_paused_until.filter(|until| *until > now);
+        self.replication.end_wait(now);
         self.bring_together(now, out);
         self.exit_when_alone(out);
     }
@@ -350,6 +354,7 @@ impl Job {
             self.next_group_deadline(),
             self.newcomers_paused_until,
             self.next_absence_deadline(),
+            self.replication.deadline(),
         ])
     }
 

@@ -5,6 +5,11 @@
 //! hosts follow rank 0 ([`AgentCommand::Replicate`]). It chooses hosts on other machines: those that keep a replica already,
 //! then those with a usable slot, then by arrival. A draining host counts as lost.
 //!
+//! A machine counts once it holds the base of the round or a newer commit: members that fetch the base hold nothing yet.
+//! Answers to plans, heartbeats and reports of replicas say what a host holds. Until enough machines count, hosts that
+//! follow go on, and no host is told that its replica is not needed. No agent is launched meanwhile: the members will
+//! hold the base.
+//!
 //! Agents run only where slots are wanted. If too few run, the job launches agents on further hosts with a usable slot.
 //! They start no process.
 //!
@@ -28,7 +33,7 @@ use crate::{
     Command, Decision, Time,
     fleet::Agent,
     mutant::{Mutant, planted},
-    rounds::Phase,
+    rounds::{Phase, ReadyHost},
 };
 
 /// What an agent was told to follow.
@@ -46,6 +51,8 @@ struct Order {
 pub(super) struct Replication {
     /// Hosts whose agents can keep replicas.
     able: BTreeSet<HostId>,
+    /// The newest commit that each host is known to hold.
+    held: BTreeMap<HostId, CommitId>,
     /// The hosts that were ever told, as long as their agents live.
     orders: BTreeMap<HostId, Order>,
     /// The number of the last command.
@@ -54,17 +61,21 @@ pub(super) struct Replication {
     is_short: bool,
     /// The hosts must be chosen again.
     is_dirty: bool,
+    /// When they are chosen again although nothing else happens.
+    due: Option<Time>,
 }
 
 impl Replication {
     pub(super) fn new(epoch: DriverEpoch) -> Self {
         Self {
             able: BTreeSet::new(),
+            held: BTreeMap::new(),
             orders: BTreeMap::new(),
             // Agents ignore numbers that do not grow, and they may have served an earlier driver.
             last: epoch.0 << 32,
             is_short: false,
             is_dirty: false,
+            due: None,
         }
     }
 
@@ -82,9 +93,25 @@ impl Replication {
         self.is_dirty |= self.is_short;
     }
 
+    /// As [`Self::changed`]. A heartbeat has no consequence itself, so this one follows as of a deadline.
+    pub(super) fn changed_by_beat(&mut self, now: Time) {
+        self.due = Some(now);
+    }
+
+    /// When hosts are chosen again although nothing else happens.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The deadline has passed.
+    pub(super) fn end_wait(&mut self, now: Time) {
+        self.due = self.due.filter(|due| *due > now);
+    }
+
     /// The agent of a host is gone.
     pub(super) fn lost(&mut self, host: &HostId) {
         self.able.remove(host);
+        self.is_dirty |= self.held.remove(host).is_some();
         self.is_dirty |= self.orders.remove(host).is_some();
     }
 }
@@ -96,6 +123,17 @@ struct Wanted {
     hosts: Vec<HostId>,
     /// The number of hosts that are lacking.
     lacking: usize,
+    /// So many machines hold the base or a newer commit that further replicas are of no use.
+    is_safe: bool,
+}
+
+/// Machines, while hosts are chosen.
+#[derive(Default)]
+struct Machines<'a> {
+    /// Those of members and chosen hosts.
+    all: BTreeSet<&'a str>,
+    /// Those of them that hold the base or a newer commit.
+    safe: BTreeSet<&'a str>,
 }
 
 impl Job {
@@ -118,6 +156,8 @@ impl Job {
             return;
         }
         let Some(wanted) = self.wanted_replicas() else {
+            // Rank 0 may come back.
+            self.replication.is_dirty = true;
             return;
         };
         self.replication.is_short = wanted.lacking > 0;
@@ -132,7 +172,8 @@ impl Job {
                 base,
                 source: follows.then(|| wanted.source.clone()),
             };
-            if self.replication.orders.get(&host) != Some(&order) {
+            let may_stop = follows || wanted.is_safe;
+            if may_stop && self.replication.orders.get(&host) != Some(&order) {
                 self.send_replicate(&host, &order, out);
                 self.replication.orders.insert(host, order);
             }
@@ -160,26 +201,43 @@ impl Job {
         let (host, process) = self.rank_0(&training.members)?;
         let up = self.fleet.host(host)?.up()?;
         let stays = |host: &HostId| self.is_up(host) && !self.hosts.is_draining(host);
-        let mut machines: BTreeSet<&str> = (training.members.keys())
-            .filter(|host| stays(host))
-            .map(|host| self.placement.machine(host))
-            .collect();
+        let mut machines = Machines::default();
+        for host in training.members.keys().filter(|host| stays(host)) {
+            let machine = self.placement.machine(host);
+            machines.all.insert(machine);
+            if self.is_safe_on_member(host) {
+                machines.safe.insert(machine);
+            }
+        }
         let needed = self.settings.replicas as usize + 1;
         let mut able: Vec<_> = (self.replication.able.iter())
             .filter(|host| stays(host) && self.hosts.contains(host))
             .filter(|host| !training.members.contains_key(*host))
             .collect();
-        if machines.len() < needed {
+        let follows = |host: &HostId| {
+            let order = self.replication.orders.get(host);
+            order.is_some_and(|order| order.source.is_some())
+        };
+        if machines.safe.len() < needed {
             able.sort_by_key(|host| {
-                let order = self.replication.orders.get(*host);
-                let follows = order.is_some_and(|order| order.source.is_some());
-                (!follows, !self.capacity.has(host), self.hosts.arrival(host))
+                (
+                    !self.is_safe_on(host),
+                    !follows(host),
+                    !self.capacity.has(host),
+                    self.hosts.arrival(host),
+                )
             });
         }
         let mut hosts = Vec::new();
         for host in able {
-            if machines.len() < needed && machines.insert(self.placement.machine(host)) {
+            let machine = self.placement.machine(host);
+            let stays = follows(host) && machines.safe.len() < needed;
+            let is_wanted = machines.all.len() < needed || stays;
+            if is_wanted && machines.all.insert(machine) {
                 hosts.push(host.clone());
+                if self.is_safe_on(host) {
+                    machines.safe.insert(machine);
+                }
             }
         }
         let source = ReplicaSource {
@@ -195,8 +253,50 @@ impl Job {
             round: training.round,
             source,
             hosts,
-            lacking: needed - machines.len().min(needed),
+            lacking: needed - machines.all.len().min(needed),
+            is_safe: machines.safe.len() >= needed,
         })
+    }
+
+    /// Whether a host is known to hold the base of the round that trains, or a newer commit.
+    fn is_safe_on(&self, host: &HostId) -> bool {
+        let held = self.replication.held.get(host);
+        held.is_some_and(|held| {
+            Some(*held) >= self.lineage.newest() && self.lineage.is_valid(*held)
+        })
+    }
+
+    /// As [`Self::is_safe_on`], for a member. Without a base nothing can be lost, and agents of earlier releases do not
+    /// say what they hold.
+    fn is_safe_on_member(&self, host: &HostId) -> bool {
+        let is_unknown = !self.replication.able.contains(host);
+        let nothing_to_lose = self.lineage.newest().is_none();
+        nothing_to_lose || is_unknown || self.is_safe_on(host) || planted(Mutant::NewcomerHolds)
+    }
+
+    /// Records the newest commit in the memory of a host. Returns whether the state is safe on this host from now on.
+    pub(super) fn holds(&mut self, host: &HostId, commit: Option<CommitId>) -> bool {
+        let Some(commit) = commit.filter(|_| self.settings.replicas > 0) else {
+            return false;
+        };
+        let before = self.is_safe_on(host);
+        self.replication.held.insert(host.clone(), commit);
+        let is_new = !before && self.is_safe_on(host);
+        self.replication.is_dirty |= is_new;
+        is_new
+    }
+
+    /// Records what hosts held when they answered the plan of the round that starts.
+    pub(super) fn answered_with(&mut self, ready: &BTreeMap<HostId, ReadyHost>) {
+        for (host, answer) in ready {
+            let held = answer.members.iter().filter_map(|held| held.commit);
+            let kept = answer.kept.iter().flat_map(|kept| &kept.commits).copied();
+            let valid = held
+                .chain(kept)
+                .filter(|commit| self.lineage.is_valid(*commit));
+            let newest = valid.max();
+            self.holds(host, newest);
+        }
     }
 
     fn rank_0<'a>(
@@ -238,6 +338,9 @@ impl Job {
     pub(super) fn replicated(&mut self, host: &HostId, decision: Decision, out: &mut Out) {
         if !planted(Mutant::ReplicaNotAsked) {
             self.fleet.set_memory(host);
+        }
+        if let Decision::Replicated { commit, .. } = &decision {
+            self.holds(host, Some(*commit));
         }
         out.push(Command::Announce(decision));
     }

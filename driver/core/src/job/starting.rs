@@ -76,6 +76,7 @@ impl Job {
         }
         self.going_back = GoingBack::started(forming.round, forming.members.clone());
         self.lineage.started(forming.round, base);
+        self.answered_with(&forming.ready);
         self.stored.round_started();
         let mut order: Vec<_> = ordered.iter().map(|c| c.host.clone()).collect();
         order.dedup();

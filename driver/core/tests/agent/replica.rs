@@ -279,6 +279,86 @@ fn a_copy_that_ends_when_no_replica_is_needed_is_the_last_one() {
     assert_eq!(bench.pass(seconds(60), true), []);
 }
 
+/// A worker of this host is in this round, which begins from this base.
+fn becomes_member(bench: &mut Bench, round: u64, base: CommitId) -> Vec<Command> {
+    if round == 2 {
+        bench.command(spawn(0, 1));
+        bench.joins(0, None, true);
+        bench.flush();
+    }
+    bench.plan(round, &[0]);
+    bench.start(round, &[0], Some(base))
+}
+
+#[test]
+fn a_new_member_keeps_its_replica_until_a_worker_has_the_base() {
+    let mut bench = keeping();
+    let out = becomes_member(&mut bench, 2, commit(1, 9));
+    assert!(!out.contains(&forget(1)), "{out:?}");
+    let out = bench.pass(seconds(2), true);
+    assert!(!out.contains(&forget(1)), "{out:?}");
+    let base = vec![commit(1, 9)];
+    bench.memory.commits.insert(process(0, 1), base);
+    assert_eq!(bench.pass(seconds(1), true), [forget(1)]);
+}
+
+#[test]
+fn it_keeps_the_replica_over_a_round_that_breaks_before() {
+    let mut bench = keeping();
+    becomes_member(&mut bench, 2, commit(1, 9));
+    bench.command(AgentCommand::Abort { round: Round(2) });
+    bench.joins(0, Some(2), true);
+    let out = becomes_member(&mut bench, 3, commit(1, 9));
+    assert!(!out.contains(&forget(1)), "{out:?}");
+    let later = vec![commit(3, 0)];
+    bench.memory.commits.insert(process(0, 1), later);
+    assert_eq!(bench.pass(seconds(1), true), [forget(1)]);
+}
+
+#[test]
+fn what_a_plan_was_answered_with_stays() {
+    let mut bench = keeping();
+    becomes_member(&mut bench, 2, commit(1, 9));
+    bench.plan(3, &[0]);
+    let base = vec![commit(1, 9)];
+    bench.memory.commits.insert(process(0, 1), base);
+    assert_eq!(bench.pass(seconds(1), true), []);
+    bench.command(AgentCommand::Abort { round: Round(2) });
+    bench.joins(0, Some(2), true);
+    let out = bench.start(3, &[0], Some(commit(1, 9)));
+    assert!(out.contains(&forget(1)), "{out:?}");
+}
+
+#[test]
+fn a_new_member_keeps_a_valid_commit_rather_than_a_newer_void_one() {
+    let mut bench = keeping();
+    bench.pass(seconds(10), true);
+    answer(&mut bench, 2);
+    // Too late for the answer. Round 2 begins from the older one, so this one is void.
+    copied(&mut bench, 2, commit(1, 7));
+    follow(&mut bench, 2, 2, Some(commit(1, 3)));
+    bench.command(spawn(0, 1));
+    bench.joins(0, None, true);
+    bench.flush();
+    bench.plan(3, &[0]);
+    let out = bench.start(3, &[0], Some(commit(2, 4)));
+    assert!(out.contains(&forget(2)), "{out:?}");
+    assert!(!out.contains(&forget(1)), "{out:?}");
+}
+
+#[test]
+fn a_heartbeat_names_the_newest_commit_in_memory() {
+    let mut bench = keeping();
+    let mut out = Vec::new();
+    let (now, memory) = (bench.now + seconds(1), &mut bench.memory);
+    bench.machine.tick(now, memory, &mut out);
+    let beat = out.into_iter().find_map(|command| match command {
+        Command::AgentReport(AgentReport::Heartbeat { held, .. }) => Some(held),
+        _ => None,
+    });
+    assert_eq!(beat, Some(Some(commit(1, 3))));
+}
+
 #[test]
 fn a_repeated_command_changes_nothing() {
     let mut bench = keeping();

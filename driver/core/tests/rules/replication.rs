@@ -171,6 +171,54 @@ fn a_host_that_becomes_a_member_follows_nothing_more() {
     assert_eq!(follow(&harness), [("a", Some("b"), 2), ("b", None, 2)]);
 }
 
+/// Round 2 is on `a`, from which `c` has commit 1. Then round 3 begins on `a` and `d`, from a newer one.
+fn grows_by_a_newcomer() -> Harness {
+    let mut harness = Harness::new(Settings {
+        replicas: 1,
+        cooldown: range(2_000, 3_000),
+        max_restarts: 1,
+        ..Settings::elastic(1, 1, Some(2))
+    });
+    harness.list(&[host("a", 1), host("c", 1)]);
+    harness.commit();
+    harness.kill("c", 0);
+    harness.pass(seconds(30));
+    assert_eq!(harness.members(), [("a".to_owned(), 0)]);
+    harness.commit();
+    harness.replicates("c", commit(2, 1));
+    harness.commit();
+    harness.list(&[host("a", 1), host("c", 1), host("d", 1)]);
+    harness.pass(seconds(30));
+    assert_eq!((harness.size(), harness.round()), (2, Round(3)));
+    assert!(harness.base() > Some(commit(2, 1)));
+    harness
+}
+
+#[test]
+fn a_replica_is_needed_until_the_newcomer_has_the_base() {
+    let mut harness = grows_by_a_newcomer();
+    assert_eq!(follow(&harness), [("c", Some("a"), 3)]);
+    harness.beats_with("d", None);
+    harness.pass(seconds(1));
+    assert_eq!(follow(&harness), [("c", Some("a"), 3)]);
+    let base = harness.base();
+    harness.beats_with("d", base);
+    harness.pass(seconds(1));
+    assert_eq!(follow(&harness), [("c", None, 3)]);
+}
+
+#[test]
+fn the_base_is_the_replica_if_the_newcomer_has_nothing_yet() {
+    let mut harness = grows_by_a_newcomer();
+    harness.forget_commits_on("d");
+    harness.lose("a");
+    harness.pass(seconds(400));
+    assert_eq!(
+        (harness.outcome.clone(), harness.base()),
+        (None, Some(commit(2, 1)))
+    );
+}
+
 #[test]
 fn a_draining_host_is_copied_at_once() {
     let mut harness = job(1, &["a", "b", "c"]);

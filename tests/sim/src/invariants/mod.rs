@@ -31,6 +31,7 @@ mod replicas;
 mod reserve;
 mod returns;
 mod success;
+mod survival;
 pub(crate) mod w5;
 pub(crate) mod worker_ended;
 
@@ -67,6 +68,7 @@ pub(crate) struct Invariants {
     replicas: replicas::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
+    survival: survival::Memory,
     worker_ended: worker_ended::Memory,
 }
 
@@ -122,6 +124,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let goes_on = !world.invariants.r10.finishing
         && world.driver.ended.is_none()
         && !commands.iter().any(ends);
+    survival::look(world);
     let mut started = None;
     let itself = world.plan.settings.self_registration;
     let (now, hosts) = (world.driver_now(), world.reference.hosts());
@@ -158,10 +161,12 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             // The agent may return.
             Command::Disconnect { host, .. } if goes_away(commands, host) => {
                 r12::lost(world, host);
+                survival::lost(world, host);
             }
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 if matches!(command, Command::Disconnect { .. }) {
                     r12::lost(world, host);
+                    survival::lost(world, host);
                 }
                 world.reference.agent_gone(host);
                 if itself {
@@ -298,6 +303,7 @@ pub(crate) fn watch(world: &mut World) {
         return;
     }
     r6::watch(world);
+    survival::look(world);
     let waits = [
         r9::waits(world),
         ends::waits_for_exits(world),

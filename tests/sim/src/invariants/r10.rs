@@ -10,7 +10,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{AgentCommand, HostId, control::Exit};
 
-use super::{ends, groups, later_driver, r9, r12, reasons, success};
+use super::{ends, groups, later_driver, r9, r12, reasons, success, survival};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -109,8 +109,10 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             is_true(world, outcome),
             whole,
             reasons::calm(world, outcome),
+            survival::ended(world, outcome),
         ];
-        for (check, name) in checks.into_iter().zip(["R9", "R10", "R10", "R10"]) {
+        let names = ["R9", "R10", "R10", "R10", "replicas"];
+        for (check, name) in checks.into_iter().zip(names) {
             if let Err(what) = check {
                 world.violate(name, format!("{outcome:?}: {what}"));
             }

@@ -74,6 +74,7 @@ fn frames() -> Vec<Vec<u8>> {
         frame(&report(AgentReport::Heartbeat {
             commits: 3,
             count: 4,
+            held: None,
         })),
         frame(&report(AgentReport::BoundaryCounted {
             round,

@@ -433,8 +433,18 @@ impl Harness {
 
     /// An agent sends a heartbeat.
     pub(crate) fn beats(&mut self, host: &str) {
+        self.beats_with(host, None);
+    }
+
+    /// As [`Self::beats`]. The newest commit in the memory of the host is this one.
+    pub(crate) fn beats_with(&mut self, host: &str, held: Option<CommitId>) {
         let (commits, count) = (0, 0);
-        self.report(host, AgentReport::Heartbeat { commits, count });
+        let beat = AgentReport::Heartbeat {
+            commits,
+            count,
+            held,
+        };
+        self.report(host, beat);
     }
 
     /// An agent ends after the job, and its connection with it.
