@@ -2,7 +2,8 @@
 //!
 //! The driver names the process to follow, which is rank 0 of the round that trains, and the commit from which the round
 //! began. A copy begins one interval after the previous one has ended, or as long after it as it took, if that is longer.
-//! So copies take at most half of the time. One copy is made at a time. A replica is kept like the memory of a dead
+//! So copies take at most half of the time. After a failure, and for a host that will go away, the wait is shorter. One copy
+//! is made at a time. If another process is to be followed, the copy that goes on is given up: its source may be lost. A replica is kept like the memory of a dead
 //! process, so the rest of a recovery is as after any loss of workers.
 //!
 //! # Invariants
@@ -18,7 +19,10 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{AgentReport, CommitId, Process, Round, control::ReplicaSource};
+use elasticrun_protocol::{
+    AgentReport, CommitId, Process, Round,
+    control::{Keeper, ReplicaSource},
+};
 
 use super::{Command, Copied, Machine, Memory, stored::NO_SLOT};
 use crate::{
@@ -37,12 +41,22 @@ pub(super) struct Replicas {
     following: Option<Following>,
     /// When the next copy is due, unless one is pending.
     due: Time,
-    /// The process that never lived and gets the pending copy, and when the copy began.
-    pending: Option<(Process, Time)>,
+    pending: Option<Pending>,
+    /// A copy must begin that has not begun: a host will go away.
+    is_urgent: bool,
     /// Failures since the last success.
     failures: u32,
     /// The dead process whose commit is kept until this host has one of the round that it trains in.
     pub(super) fallback: Option<Process>,
+}
+
+/// A copy that goes on.
+#[derive(Clone, Debug)]
+struct Pending {
+    /// The process that never lived and gets the commit.
+    process: Process,
+    keeper: Keeper,
+    begun: Time,
 }
 
 /// What is copied.
@@ -82,8 +96,14 @@ impl Machine {
         }
         self.replicas.number = number;
         let Following { base, source, .. } = &following;
-        let at_once = source.as_ref().is_some_and(|source| source.at_once);
-        let waits = match at_once {
+        self.replicas.is_urgent = source.as_ref().is_some_and(|source| source.at_once);
+        let keeper = source.as_ref().map(|source| &source.keeper);
+        let is_other =
+            |pending: &mut Pending| keeper.is_some_and(|keeper| *keeper != pending.keeper);
+        if let Some(Pending { process, .. }) = self.replicas.pending.take_if(is_other) {
+            out.push(Command::Forget { process });
+        }
+        let waits = match self.replicas.is_urgent {
             true => Duration::ZERO,
             false => setup.interval,
         };
@@ -125,7 +145,12 @@ impl Machine {
         };
         let newer_than = self.newest_replicated(memory);
         let process = self.unborn();
-        self.replicas.pending = Some((process, now));
+        self.replicas.is_urgent = false;
+        self.replicas.pending = Some(Pending {
+            process,
+            keeper: source.keeper.clone(),
+            begun: now,
+        });
         // A copy is made beside the last one, as a worker commits beside its last commit.
         let share = |limit: u64| limit / u64::from(source.holders.max(1)) / 2;
         out.push(Command::Replicate {
@@ -156,16 +181,20 @@ impl Machine {
         memory: &dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        let begun = match self.replicas.pending {
-            Some((pending, begun)) if pending == process => begun,
-            _ => return out.push(Command::Forget { process }),
+        let is_this = |pending: &mut Pending| pending.process == process;
+        let Some(Pending { begun, .. }) = self.replicas.pending.take_if(is_this) else {
+            return out.push(Command::Forget { process });
         };
-        self.replicas.pending = None;
         let interval = self
             .setup
             .replication
             .map_or(Duration::MAX, |setup| setup.interval);
-        self.replicas.due = now + interval.max(now.since(begun));
+        let wait = match &copied {
+            _ if self.replicas.is_urgent => Duration::ZERO,
+            Copied::Failed { .. } => interval,
+            _ => interval.max(now.since(begun)),
+        };
+        self.replicas.due = now + wait;
         match copied {
             Copied::Whole {
                 commit,

@@ -257,6 +257,54 @@ fn a_copy_of_a_host_that_will_go_away_begins_at_once() {
 }
 
 #[test]
+fn a_notice_during_a_copy_is_followed_by_another_one() {
+    let mut bench = keeping();
+    bench.pass(seconds(10), true);
+    order(&mut bench, 2, 1, None, Some(source(true)));
+    assert_eq!(bench.pass(seconds(50), true), [], "one at a time");
+    copied(&mut bench, 2, commit(1, 4));
+    let next = bench.pass(Duration::ZERO, true);
+    assert_eq!(next, [copy(3, Some(commit(1, 4)))]);
+    assert_eq!(bench.pass(seconds(5), true), []);
+    copied(&mut bench, 3, commit(1, 5));
+    assert_eq!(bench.pass(seconds(9), true), [], "only once");
+}
+
+#[test]
+fn a_copy_that_failed_is_repeated_after_the_interval() {
+    let mut bench = keeping();
+    bench.pass(seconds(10), true);
+    bench.pass(seconds(60), true);
+    failed(&mut bench, 2);
+    assert_eq!(bench.pass(seconds(9), true), []);
+    assert_eq!(bench.pass(seconds(1), true), [copy(3, Some(commit(1, 3)))]);
+}
+
+#[test]
+fn a_copy_of_a_former_source_is_given_up() {
+    let mut bench = keeping();
+    bench.pass(seconds(10), true);
+    answer(&mut bench, 2);
+    let mut other = source(false);
+    other.keeper.host = HostId::new("c");
+    let keeper = other.keeper.clone();
+    let out = order(&mut bench, 2, 2, Some(commit(1, 3)), Some(other));
+    assert_eq!(out, [forget(2)]);
+    let next = Command::Replicate {
+        process: unborn(3),
+        keeper,
+        newer_than: Some(commit(1, 3)),
+        limit: None,
+    };
+    assert_eq!(bench.pass(seconds(10), true), [next]);
+    assert_eq!(copied(&mut bench, 2, commit(1, 4)), [forget(2)]);
+    assert_eq!(
+        copied(&mut bench, 3, commit(2, 1)),
+        [forget(1), reported(commit(2, 1))]
+    );
+}
+
+#[test]
 fn without_a_source_only_the_base_is_kept() {
     let mut bench = keeping();
     assert_eq!(order(&mut bench, 2, 2, Some(commit(1, 3)), None), []);

@@ -32,6 +32,7 @@ impl World {
             return;
         };
         let at = (host, agent);
+        self.hosts[host].memories.of.entry(process).or_default();
         let source = self.host_index(&keeper.host);
         let sender = source.and_then(|from| Some((from, self.hosts[from].agent.as_ref()?.number)));
         let reached = source.is_some_and(|from| self.is_path_open(from, host));
@@ -63,6 +64,8 @@ impl World {
             commit,
         } = copying;
         let sent = self.hosts[from].is_agent(sender) && self.is_path_open(from, host);
+        // A copy ends when its memory is freed.
+        let sent = sent && self.hosts[host].memories.of.contains_key(&process);
         let event = match commit {
             _ if !sent => self.copy_failed(process),
             None => AgentEvent::Copied {
