@@ -117,6 +117,21 @@ impl Machine {
             self.drop_replicas(memory, out, |newest| newest < base);
         }
         self.replicas.following = Some(following);
+        self.drop_surplus(memory, out);
+    }
+
+    /// Frees the replicas that were kept beside others from an answer to this command, if one is of what is followed. The
+    /// newest such one stays.
+    fn drop_surplus(&mut self, memory: &dyn Memory, out: &mut Vec<Command>) {
+        let replicas = self
+            .kept
+            .iter()
+            .filter(|process| process.local_rank == NO_SLOT);
+        let newest = replicas.filter_map(|process| memory.commits(*process).first().copied());
+        let stays = newest.filter(|commit| self.follows(*commit)).max();
+        if stays.is_some() && self.may_replace() {
+            self.drop_replicas(memory, out, |newest| newest != stays);
+        }
     }
 
     fn followed_source(&self) -> Option<&ReplicaSource> {
