@@ -516,6 +516,18 @@ pub enum Decision {
         /// The error, for the operator.
         why: String,
     },
+    /// For a while, commits were kept on fewer hosts than they must be.
+    ReplicasLacking {
+        /// The number of hosts on which they are kept, or will be.
+        hosts: u32,
+        /// The number of hosts that is needed.
+        needed: u32,
+    },
+    /// After [`Decision::ReplicasLacking`], enough hosts keep commits again.
+    ReplicasComplete {
+        /// The number of hosts that is needed.
+        needed: u32,
+    },
     /// All workers are asked to leave the round at a common boundary.
     Interrupting {
         /// The round that trains.

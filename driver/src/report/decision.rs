@@ -162,6 +162,12 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
         Decision::ReplicaFailed { host, why } => format!(
             "warning: host {host} cannot keep a replica of commits: {why}; training goes on"
         ),
+        Decision::ReplicasLacking { hosts, needed } => format!(
+            "warning: commits are kept on {hosts} of {needed} hosts; training goes on"
+        ),
+        Decision::ReplicasComplete { needed } => {
+            format!("commits are kept on {needed} hosts again")
+        }
         Decision::DurableFailed { host, why } => format!(
             "warning: host {host} cannot write commits durably: {why}; training goes on"
         ),
@@ -216,6 +222,7 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         Decision::AwaitingNewer { .. }
             | Decision::WentBack { .. }
             | Decision::ReplicaFailed { .. }
+            | Decision::ReplicasLacking { .. }
             | Decision::DurableFailed { .. }
             | Decision::DurableRefused { .. }
     )

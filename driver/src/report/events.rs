@@ -247,6 +247,13 @@ impl Event {
                 "commit_replica_failed",
                 [json!({"host": host, "reason": why})],
             ),
+            Decision::ReplicasLacking { hosts, needed } => Self::warn(
+                "commit_replicas_lacking",
+                [json!({"hosts": hosts, "needed": needed})],
+            ),
+            Decision::ReplicasComplete { needed } => {
+                Self::info("commit_replicas_complete", [json!({"needed": needed})])
+            }
             Decision::Interrupting { round, cause } => Self::info(
                 "round_interrupted",
                 [json!({"round": round}), cause_fields(cause)],
@@ -540,7 +547,12 @@ mod tests {
                 took: TOOK,
             },
             Decision::Replicated { .. } => Decision::ReplicaFailed { host, why },
-            Decision::ReplicaFailed { .. } => Decision::Interrupting { round, cause },
+            Decision::ReplicaFailed { .. } => Decision::ReplicasLacking {
+                hosts: 1,
+                needed: 2,
+            },
+            Decision::ReplicasLacking { .. } => Decision::ReplicasComplete { needed: 2 },
+            Decision::ReplicasComplete { .. } => Decision::Interrupting { round, cause },
             Decision::Interrupting { .. } => Decision::WaitingForSlots {
                 usable: 1,
                 needed: 2,

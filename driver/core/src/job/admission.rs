@@ -75,7 +75,8 @@ impl Job {
             self.adopt(now, &agent, adoption, out);
         }
         self.store_reader_connected(&host, agent.durable);
-        self.replication.connected(&host, agent.replicas);
+        let has_kept = agent.keeps || agent.adoption.is_some();
+        (self.replication).connected(&host, agent.replicas, has_kept);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.set_memory(&host);

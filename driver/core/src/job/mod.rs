@@ -34,6 +34,7 @@ mod fruitless;
 mod going_back;
 mod group_members;
 mod grouping;
+mod held_commits;
 mod launching;
 mod planning;
 mod probing;

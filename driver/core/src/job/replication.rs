@@ -21,7 +21,10 @@
 //! Cost: O(hosts + workers) at the start of a round and when the capacity changes; O(hosts) when an agent connects while
 //! hosts are lacking.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_protocol::{
     AgentCommand, CommitId, DriverEpoch, HostId, Process, Rank, Round,
@@ -33,8 +36,11 @@ use crate::{
     Command, Decision, Time,
     fleet::Agent,
     mutant::{Mutant, planted},
-    rounds::{Phase, ReadyHost},
+    rounds::Phase,
 };
+
+/// How long too few hosts may keep commits until the job says so: agents must be launched, and lost hosts may come back.
+const SHORT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an agent was told to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,15 +56,17 @@ struct Order {
 #[derive(Clone, Debug)]
 pub(super) struct Replication {
     /// Hosts whose agents can keep replicas.
-    able: BTreeSet<HostId>,
+    pub(super) able: BTreeSet<HostId>,
     /// The newest commit that each host is known to hold.
-    held: BTreeMap<HostId, CommitId>,
-    /// The hosts that were ever told, as long as their agents live.
-    orders: BTreeMap<HostId, Order>,
+    pub(super) held: BTreeMap<HostId, CommitId>,
+    /// What hosts follow, as long as their agents live. None if that is unknown: the agent has returned.
+    orders: BTreeMap<HostId, Option<Order>>,
     /// The number of the last command.
     last: u64,
-    /// Fewer hosts were found than are needed.
-    is_short: bool,
+    /// Since when fewer hosts were found than are needed.
+    short_since: Option<Time>,
+    /// This was announced.
+    is_short_told: bool,
     /// The hosts must be chosen again.
     is_dirty: bool,
     /// When they are chosen again although nothing else happens.
@@ -73,7 +81,8 @@ impl Replication {
             orders: BTreeMap::new(),
             // Agents ignore numbers that do not grow, and they may have served an earlier driver.
             last: epoch.0 << 32,
-            is_short: false,
+            short_since: None,
+            is_short_told: false,
             is_dirty: false,
             due: None,
         }
@@ -84,13 +93,18 @@ impl Replication {
         self.is_dirty = true;
     }
 
-    /// The agent of a host has connected, perhaps once more. What it was told before may be lost.
-    pub(super) fn connected(&mut self, host: &HostId, is_able: bool) {
+    /// The agent of a host has connected, perhaps once more. What it was told before may be lost. If it has kept something,
+    /// it may follow a process.
+    pub(super) fn connected(&mut self, host: &HostId, is_able: bool, has_kept: bool) {
         self.lost(host);
         if is_able {
             self.able.insert(host.clone());
         }
-        self.is_dirty |= self.is_short;
+        if is_able && has_kept && !planted(Mutant::FollowerForgotten) {
+            self.orders.insert(host.clone(), None);
+            self.is_dirty = true;
+        }
+        self.is_dirty |= self.short_since.is_some();
     }
 
     /// As [`Self::changed`]. A heartbeat has no consequence itself, so this one follows as of a deadline.
@@ -105,7 +119,23 @@ impl Replication {
 
     /// The deadline has passed.
     pub(super) fn end_wait(&mut self, now: Time) {
-        self.due = self.due.filter(|due| *due > now);
+        if self.due.take_if(|due| *due <= now).is_some() {
+            self.is_dirty = true;
+        }
+    }
+
+    /// Records how many hosts were found. Gives what is announced.
+    fn found(&mut self, now: Time, hosts: u32, needed: u32) -> Option<Decision> {
+        if hosts >= needed {
+            (self.short_since, self.due) = (None, None);
+            let was_told = std::mem::take(&mut self.is_short_told);
+            return was_told.then_some(Decision::ReplicasComplete { needed });
+        }
+        let since = *self.short_since.get_or_insert(now);
+        let tells = !self.is_short_told && now.since(since) >= SHORT_PATIENCE;
+        self.is_short_told |= tells;
+        self.due = (!self.is_short_told).then_some(since + SHORT_PATIENCE);
+        tells.then_some(Decision::ReplicasLacking { hosts, needed })
     }
 
     /// The agent of a host is gone.
@@ -160,7 +190,10 @@ impl Job {
             self.replication.is_dirty = true;
             return;
         };
-        self.replication.is_short = wanted.lacking > 0;
+        let needed = self.settings.replicas + 1;
+        let found = needed - wanted.lacking as u32;
+        let told = self.replication.found(now, found, needed);
+        out.extend(told.map(Command::Announce));
         let (planned, base) = (self.rounds.last(), self.lineage.newest());
         let former = self.replication.orders.keys().cloned();
         let hosts: BTreeSet<_> = former.chain(wanted.hosts.iter().cloned()).collect();
@@ -173,9 +206,10 @@ impl Job {
                 source: follows.then(|| wanted.source.clone()),
             };
             let may_stop = follows || wanted.is_safe;
-            if may_stop && self.replication.orders.get(&host) != Some(&order) {
+            let known = self.replication.orders.get(&host).and_then(Option::as_ref);
+            if may_stop && known != Some(&order) {
                 self.send_replicate(&host, &order, out);
-                self.replication.orders.insert(host, order);
+                self.replication.orders.insert(host, Some(order));
             }
         }
         self.launch_for_replicas(now, wanted.lacking, out);
@@ -215,7 +249,7 @@ impl Job {
             .filter(|host| !training.members.contains_key(*host))
             .collect();
         let follows = |host: &HostId| {
-            let order = self.replication.orders.get(host);
+            let order = self.replication.orders.get(host).and_then(Option::as_ref);
             order.is_some_and(|order| order.source.is_some())
         };
         if machines.safe.len() < needed {
@@ -258,47 +292,6 @@ impl Job {
         })
     }
 
-    /// Whether a host is known to hold the base of the round that trains, or a newer commit.
-    fn is_safe_on(&self, host: &HostId) -> bool {
-        let held = self.replication.held.get(host);
-        held.is_some_and(|held| {
-            Some(*held) >= self.lineage.newest() && self.lineage.is_valid(*held)
-        })
-    }
-
-    /// As [`Self::is_safe_on`], for a member. Without a base nothing can be lost, and agents of earlier releases do not
-    /// say what they hold.
-    fn is_safe_on_member(&self, host: &HostId) -> bool {
-        let is_unknown = !self.replication.able.contains(host);
-        let nothing_to_lose = self.lineage.newest().is_none();
-        nothing_to_lose || is_unknown || self.is_safe_on(host) || planted(Mutant::NewcomerHolds)
-    }
-
-    /// Records the newest commit in the memory of a host. Returns whether the state is safe on this host from now on.
-    pub(super) fn holds(&mut self, host: &HostId, commit: Option<CommitId>) -> bool {
-        let Some(commit) = commit.filter(|_| self.settings.replicas > 0) else {
-            return false;
-        };
-        let before = self.is_safe_on(host);
-        self.replication.held.insert(host.clone(), commit);
-        let is_new = !before && self.is_safe_on(host);
-        self.replication.is_dirty |= is_new;
-        is_new
-    }
-
-    /// Records what hosts held when they answered the plan of the round that starts.
-    pub(super) fn answered_with(&mut self, ready: &BTreeMap<HostId, ReadyHost>) {
-        for (host, answer) in ready {
-            let held = answer.members.iter().filter_map(|held| held.commit);
-            let kept = answer.kept.iter().flat_map(|kept| &kept.commits).copied();
-            let valid = held
-                .chain(kept)
-                .filter(|commit| self.lineage.is_valid(*commit));
-            let newest = valid.max();
-            self.holds(host, newest);
-        }
-    }
-
     fn rank_0<'a>(
         &self,
         members: &'a BTreeMap<HostId, Vec<Process>>,
@@ -332,16 +325,5 @@ impl Job {
         if !hosts.is_empty() {
             self.launch(now, hosts, out);
         }
-    }
-
-    /// Handles the report that a replica is complete.
-    pub(super) fn replicated(&mut self, host: &HostId, decision: Decision, out: &mut Out) {
-        if !planted(Mutant::ReplicaNotAsked) {
-            self.fleet.set_memory(host);
-        }
-        if let Decision::Replicated { commit, .. } = &decision {
-            self.holds(host, Some(*commit));
-        }
-        out.push(Command::Announce(decision));
     }
 }

@@ -101,7 +101,7 @@ impl Job {
         };
         self.heard(now, host);
         self.probing.connected(host, agent.probes);
-        self.replication.connected(host, agent.replicas);
+        self.replication.connected(host, agent.replicas, true);
         if !adoption.kept.is_empty() {
             // A replica may have become complete meanwhile.
             self.fleet.set_memory(host);

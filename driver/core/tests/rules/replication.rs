@@ -244,6 +244,57 @@ fn an_agent_that_connects_anew_is_told_again() {
 }
 
 #[test]
+fn a_host_that_returns_is_told_to_stop_once_another_one_has_its_place() {
+    let mut harness = job(1, &["a", "b", "c"]);
+    harness.commit();
+    harness.breaks_off("b");
+    harness.pass(seconds(1));
+    assert_eq!(follow(&harness), [("b", Some("a"), 1), ("c", Some("a"), 1)]);
+    harness.connects_again("b", true);
+    harness.pass(seconds(1));
+    assert_eq!(follow(&harness), [("b", Some("a"), 1), ("c", Some("a"), 1)]);
+    harness.replicates("c", commit(1, 1));
+    harness.pass(seconds(1));
+    assert_eq!(follow(&harness), [("c", Some("a"), 1), ("b", None, 1)]);
+}
+
+/// What was announced about the number of hosts.
+fn announced(harness: &Harness) -> Vec<Decision> {
+    let is_number = |note: &&Decision| {
+        matches!(
+            note,
+            Decision::ReplicasLacking { .. } | Decision::ReplicasComplete { .. }
+        )
+    };
+    harness.notes.iter().filter(is_number).cloned().collect()
+}
+
+#[test]
+fn a_lack_of_hosts_that_lasts_is_announced_once_and_so_is_its_end() {
+    let mut harness = job(2, &["a", "b"]);
+    harness.pass(seconds(59));
+    assert_eq!(announced(&harness), []);
+    harness.pass(seconds(600));
+    let lacking = Decision::ReplicasLacking {
+        hosts: 2,
+        needed: 3,
+    };
+    assert_eq!(announced(&harness).len(), 1);
+    harness.list(&[host("a", 2), host("b", 2), host("c", 2)]);
+    let complete = Decision::ReplicasComplete { needed: 3 };
+    assert_eq!(announced(&harness), [lacking, complete]);
+}
+
+#[test]
+fn a_short_lack_of_hosts_is_not_announced() {
+    let mut harness = job(1, &["a"]);
+    harness.pass(seconds(30));
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(600));
+    assert_eq!(announced(&harness), []);
+}
+
+#[test]
 fn an_agent_of_an_earlier_release_keeps_no_replica() {
     let mut harness = Harness::new(Settings {
         replicas: 1,

@@ -4,6 +4,7 @@
 //! [`later_driver`] says what they check of a driver that continues the run of another one.
 
 mod change;
+mod copies;
 pub(crate) mod ends;
 pub(crate) mod exit;
 mod filling;
@@ -51,6 +52,7 @@ const SLACK: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Invariants {
     change: change::Memory,
+    pub(crate) copies: copies::Memory,
     pub(crate) ends: ends::Memory,
     exit: exit::Memory,
     filling: filling::Memory,
@@ -310,8 +312,9 @@ pub(crate) fn watch(world: &mut World) {
         r12::waits(world),
         newcomers::watch(world),
         replicas::watch(world),
+        copies::watch(world),
     ];
-    let names = ["R9", "R10", "R12", "newcomers", "R12"];
+    let names = ["R9", "R10", "R12", "newcomers", "R12", "copies"];
     for (check, name) in waits.into_iter().zip(names) {
         if let Err(what) = check {
             world.violate(name, what);

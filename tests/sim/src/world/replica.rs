@@ -32,6 +32,7 @@ impl World {
             return;
         };
         let at = (host, agent);
+        self.invariants.copies.begun(host, self.now);
         self.hosts[host].memories.of.entry(process).or_default();
         let source = self.host_index(&keeper.host);
         let sender = source.and_then(|from| Some((from, self.hosts[from].agent.as_ref()?.number)));

@@ -1,0 +1,69 @@
+//! Which hosts are known to hold the state, for [`super::replication`]. Answers to plans, heartbeats and reports of replicas
+//! say so.
+
+use std::collections::BTreeMap;
+
+use elasticrun_protocol::{CommitId, HostId};
+
+use super::{Job, Out};
+use crate::{
+    Command, Decision,
+    mutant::{Mutant, planted},
+    rounds::ReadyHost,
+};
+
+impl Job {
+    /// Whether a host is known to hold the base of the round that trains, or a newer commit.
+    pub(super) fn is_safe_on(&self, host: &HostId) -> bool {
+        let held = self.replication.held.get(host);
+        held.is_some_and(|held| {
+            Some(*held) >= self.lineage.newest() && self.lineage.is_valid(*held)
+        })
+    }
+
+    /// As [`Self::is_safe_on`], for a member. Without a base nothing can be lost, and agents of earlier releases do not
+    /// say what they hold.
+    pub(super) fn is_safe_on_member(&self, host: &HostId) -> bool {
+        let is_unknown = !self.replication.able.contains(host);
+        let nothing_to_lose = self.lineage.newest().is_none();
+        nothing_to_lose || is_unknown || self.is_safe_on(host) || planted(Mutant::NewcomerHolds)
+    }
+
+    /// Records the newest commit in the memory of a host. Returns whether the state is safe on this host from now on.
+    pub(super) fn holds(&mut self, host: &HostId, commit: Option<CommitId>) -> bool {
+        let Some(commit) = commit.filter(|_| self.settings.replicas > 0) else {
+            return false;
+        };
+        let before = self.is_safe_on(host);
+        self.replication.held.insert(host.clone(), commit);
+        let is_new = !before && self.is_safe_on(host);
+        if is_new {
+            self.replication.changed();
+        }
+        is_new
+    }
+
+    /// Records what hosts held when they answered the plan of the round that starts.
+    pub(super) fn answered_with(&mut self, ready: &BTreeMap<HostId, ReadyHost>) {
+        for (host, answer) in ready {
+            let held = answer.members.iter().filter_map(|held| held.commit);
+            let kept = answer.kept.iter().flat_map(|kept| &kept.commits).copied();
+            let valid = held
+                .chain(kept)
+                .filter(|commit| self.lineage.is_valid(*commit));
+            let newest = valid.max();
+            self.holds(host, newest);
+        }
+    }
+
+    /// Handles the report that a replica is complete.
+    pub(super) fn replicated(&mut self, host: &HostId, decision: Decision, out: &mut Out) {
+        if !planted(Mutant::ReplicaNotAsked) {
+            self.fleet.set_memory(host);
+        }
+        if let Decision::Replicated { commit, .. } = &decision {
+            self.holds(host, Some(*commit));
+        }
+        out.push(Command::Announce(decision));
+    }
+}
