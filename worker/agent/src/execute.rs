@@ -46,7 +46,10 @@ impl Agent {
                 Command::TellStop { process, why } => {
                     self.send_to(process, &ToWorker::Stop { why }, Vec::new());
                 }
-                Command::Forget { process } => self.memories.forget(process),
+                Command::Forget { process } => {
+                    self.replicator.cancel(process);
+                    self.memories.forget(process);
+                }
                 Command::Probe {
                     number,
                     hosts,

@@ -1,12 +1,14 @@
 //! The port that serves commits of this host to workers of other hosts.
 //!
 //! A peer proves by its certificate that it is an agent or a worker of the job, and then sends any number of requests
-//! ([`Purpose::Memory`]). Blocking threads read the bytes, since a digest over gigabytes takes long.
+//! ([`Purpose::Memory`]). Blocking threads read the bytes, since a digest over gigabytes takes long. Those for replicas have
+//! the lowest priority: a round that begins does not wait for them.
 
 use std::{
     io::{self, Write},
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -22,6 +24,7 @@ use elasticrun_tls::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::oneshot,
     task::{JoinSet, spawn_blocking},
 };
 use tracing::Instrument as _;
@@ -33,7 +36,7 @@ use crate::{
     error::PeerError,
     keys::Keys,
     memory::{CommitCopy, CommitRegistry},
-    spans,
+    scheduling, spans,
 };
 
 /// The largest number of open connections. Others wait, unless one of them is silent from its beginning and gives way.
@@ -150,19 +153,37 @@ async fn serve_requests(
         let registry = registry.clone();
         let (session, socket, unread) = stream.into_parts();
         let socket = socket.into_std()?;
-        let answered = spawn_blocking(move || {
+        let is_copied_slowly = request.newer;
+        let answering = move || {
             socket.set_nonblocking(false)?;
             socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
             let mut blocking = Blocking::new(session, socket, unread);
             answer(&mut blocking, request, &registry)?;
             blocking.get_ref().set_nonblocking(true)?;
             Ok::<_, PeerError>(blocking.into_parts())
-        });
-        let (session, socket, unread) = answered
-            .await
-            .map_err(|error| io::Error::other(error.to_string()))??;
+        };
+        let (session, socket, unread) = match is_copied_slowly {
+            true => at_lowest_priority(answering).await?,
+            false => spawn_blocking(answering)
+                .await
+                .map_err(|error| io::Error::other(error.to_string()))?,
+        }?;
         stream = TlsStream::new(session, TcpStream::from_std(socket)?, unread);
     }
+}
+
+/// Runs a part of a copy for another host on a thread that takes no processor from training.
+async fn at_lowest_priority<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    let thread = thread::Builder::new().name("replica-source".into());
+    thread.spawn(move || {
+        scheduling::run_at_lowest_priority();
+        // Fails only if the connection was given up.
+        let _ = done.send(work());
+    })?;
+    result.await.map_err(io::Error::other)
 }
 
 fn answer(
@@ -170,10 +191,13 @@ fn answer(
     request: MemoryRequest,
     registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
-    let Some((commit, digest)) = find(&request, registry) else {
-        spans::worker(request.process)
-            .in_scope(|| tracing::debug!(commit = %request.key.commit, "a commit is not here"));
-        return Ok(stream.write_all(&frame::to_frame(&MemoryAnswer::Missing)?)?);
+    let (commit, digest) = match find(&request, registry) {
+        Ok(found) => found,
+        Err(answer) => {
+            spans::worker(request.process)
+                .in_scope(|| tracing::debug!(commit = %request.key.commit, "a commit is not here"));
+            return Ok(stream.write_all(&frame::to_frame(&answer)?)?);
+        }
     };
     let info = commit.info();
     let found = MemoryAnswer::Found {
@@ -188,13 +212,17 @@ fn answer(
     Ok(stream.write_all(commit.bytes())?)
 }
 
-/// The commit of a request, for another host, and the digest of its bytes.
-fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(CommitCopy, u64)> {
+/// The commit of a request, for another host, and the digest of its bytes; or the answer without a commit.
+fn find(
+    request: &MemoryRequest,
+    registry: &CommitRegistry,
+) -> Result<(CommitCopy, u64), MemoryAnswer> {
     let (process, key) = (request.process, &request.key);
     let commit = match request.newer {
-        true => registry.copy_newer(process, key.commit)?,
-        false => registry.copy(process, key.commit)?,
+        true => registry.copy_newer(process, key.commit),
+        false => registry.copy(process, key.commit),
     };
+    let commit = commit.ok_or(MemoryAnswer::Missing)?;
     let found = commit.info().key();
     let part = |key: &CommitKey| (key.shard.index, key.shard.of);
     let is_asked_for = match request.newer {
@@ -202,6 +230,13 @@ fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(CommitCop
         true => part(&found) == part(key) && commit.info().len > 0,
         false => found == *key,
     };
+    if !is_asked_for {
+        return Err(MemoryAnswer::Missing);
+    }
     let digest = xxh3_64(commit.bytes());
-    (is_asked_for && commit.is_intact()).then_some((commit, digest))
+    match commit.is_intact() {
+        true => Ok((commit, digest)),
+        false if request.newer => Err(MemoryAnswer::Overwritten),
+        false => Err(MemoryAnswer::Missing),
+    }
 }

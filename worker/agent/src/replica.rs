@@ -1,12 +1,13 @@
 //! Copies commits of other hosts into memory, over the port that serves them to workers ([`crate::memory_port`]).
 //!
 //! The connection is opened on the loop's runtime. A thread of the lowest priority receives the bytes, so that no copy takes
-//! a processor from training. It checks their digest, and seals the commit last.
+//! a processor from training. It checks their digest, and seals the commit last. A copy that is cancelled ends at once,
+//! also if its source is silent: its socket is shut down.
 
 use std::{
     io::{self, Read},
-    net::{SocketAddr, TcpStream as StdStream},
-    sync::Arc,
+    net::{Shutdown, SocketAddr, TcpStream as StdStream},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -53,11 +54,17 @@ enum Error {
         source: Box<PeerError>,
     },
     #[error(
-        "it has {bytes} bytes, and a host may keep {limit} for each of two replicas; raise --commit-memory"
+        "the commit has {bytes} bytes, and a host may keep {limit} for each of two replicas; raise --commit-memory"
     )]
     TooLarge { bytes: u64, limit: u64 },
-    #[error("the bytes from host {host} are damaged: their checksum does not match")]
+    #[error(
+        "the bytes from host {host} do not match their checksum: a worker wrote over the commit meanwhile, or they are damaged"
+    )]
     Damaged { host: String },
+    #[error(
+        "the worker on host {host} wrote over the commit while it was read: it has no memory for a third one, raise --commit-memory"
+    )]
+    Overwritten { host: String },
     #[error(transparent)]
     Memory(#[from] commit::Error),
     #[error("no thread can be started: {0}")]
@@ -84,16 +91,69 @@ pub(crate) struct ReplicaCopy {
 pub(crate) struct Replicator {
     inbox: mpsc::Sender<InboxMessage>,
     keys: Arc<Keys>,
+    /// The newest copy.
+    newest: Option<(Process, Cancel)>,
+}
+
+/// Ends a copy before its time.
+#[derive(Clone, Debug, Default)]
+struct Cancel(Arc<Mutex<Connected>>);
+
+#[derive(Debug, Default)]
+enum Connected {
+    #[default]
+    NotYet,
+    To(StdStream),
+    Cancelled,
+}
+
+impl Cancel {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Connected> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self) {
+        if let Connected::To(socket) = std::mem::replace(&mut *self.lock(), Connected::Cancelled) {
+            // Fails if the connection has ended already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The copy receives from this socket from now on. Fails if it was cancelled before.
+    fn connected(&self, socket: &StdStream) -> io::Result<()> {
+        let mut connected = self.lock();
+        match *connected {
+            Connected::Cancelled => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => {
+                *connected = Connected::To(socket.try_clone()?);
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Replicator {
     pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>, keys: Arc<Keys>) -> Self {
-        Self { inbox, keys }
+        let newest = None;
+        Self {
+            inbox,
+            keys,
+            newest,
+        }
+    }
+
+    /// Ends the copy into the memory of this process, if it goes on.
+    pub(crate) fn cancel(&mut self, process: Process) {
+        if let Some((_, cancel)) = self.newest.take_if(|(newest, _)| *newest == process) {
+            cancel.cancel();
+        }
     }
 
     /// Begins a copy, with this bandwidth in bytes for each second.
-    pub(crate) fn copy(&self, copy: ReplicaCopy, bandwidth: Option<u64>) {
+    pub(crate) fn copy(&mut self, copy: ReplicaCopy, bandwidth: Option<u64>) {
         let (inbox, keys) = (self.inbox.clone(), self.keys.clone());
+        let cancel = Cancel::default();
+        self.newest = Some((copy.process, cancel.clone()));
         let copying = async move {
             let begun = Instant::now();
             let process = copy.process;
@@ -111,7 +171,7 @@ impl Replicator {
                     },
                 },
             };
-            let transfer = match request(&copy, &keys).await {
+            let transfer = match request(&copy, &keys, &cancel).await {
                 Ok(Some(transfer)) => transfer,
                 Ok(None) => return drop(inbox.send(end(Ok(None))).await),
                 Err(error) => return drop(inbox.send(end(Err(error))).await),
@@ -122,6 +182,8 @@ impl Replicator {
                 .spawn(move || {
                     scheduling::run_at_lowest_priority();
                     let received = transfer.receive(&copy, bandwidth);
+                    // The other agent sees the end of the connection only once this socket is closed as well.
+                    cancel.cancel();
                     // Fails only at the agent's own end.
                     let _ = sender.blocking_send(end(received.map(Some)));
                 });
@@ -147,7 +209,11 @@ struct Transfer {
 }
 
 /// Asks for a newer commit. None if there is no newer one.
-async fn request(copy: &ReplicaCopy, keys: &Keys) -> Result<Option<Transfer>, Error> {
+async fn request(
+    copy: &ReplicaCopy,
+    keys: &Keys,
+    cancel: &Cancel,
+) -> Result<Option<Transfer>, Error> {
     let of_peer = |source: PeerError| Error::Peer {
         host: copy.keeper.host.to_string(),
         address: copy.keeper.address,
@@ -158,14 +224,18 @@ async fn request(copy: &ReplicaCopy, keys: &Keys) -> Result<Option<Transfer>, Er
         .await
         .unwrap_or(Err(PeerError::TimedOut))
         .map_err(of_peer)?;
-    let MemoryAnswer::Found {
-        length,
-        digest,
-        key: Some(key),
-        state_version,
-    } = answer
-    else {
-        return Ok(None);
+    let (length, digest, key, state_version) = match answer {
+        MemoryAnswer::Found {
+            length,
+            digest,
+            key: Some(key),
+            state_version,
+        } => (length, digest, key, state_version),
+        MemoryAnswer::Overwritten => {
+            let host = copy.keeper.host.to_string();
+            return Err(Error::Overwritten { host });
+        }
+        MemoryAnswer::Found { key: None, .. } | MemoryAnswer::Missing => return Ok(None),
     };
     if let Some(limit) = copy.limit.filter(|limit| length > *limit) {
         return Err(Error::TooLarge {
@@ -173,7 +243,8 @@ async fn request(copy: &ReplicaCopy, keys: &Keys) -> Result<Option<Transfer>, Er
             limit,
         });
     }
-    let (early, stream) = blocking(connection).map_err(|error| of_peer(error.into()))?;
+    let blocked = blocking(connection, cancel);
+    let (early, stream) = blocked.map_err(|error| of_peer(error.into()))?;
     Ok(Some(Transfer {
         key,
         length,
@@ -205,7 +276,10 @@ async fn ask(
 }
 
 /// The rest of a connection for a thread, after the bytes that have arrived already.
-fn blocking(connection: Connection<TcpStream>) -> io::Result<(Vec<u8>, Blocking<StdStream>)> {
+fn blocking(
+    connection: Connection<TcpStream>,
+    cancel: &Cancel,
+) -> io::Result<(Vec<u8>, Blocking<StdStream>)> {
     let Connection {
         stream, mut frames, ..
     } = connection;
@@ -214,6 +288,7 @@ fn blocking(connection: Connection<TcpStream>) -> io::Result<(Vec<u8>, Blocking<
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+    cancel.connected(&socket)?;
     Ok((early, Blocking::new(session, socket, unread)))
 }
 

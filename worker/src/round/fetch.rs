@@ -132,7 +132,9 @@ fn fetch(
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest, .. } => (length, digest),
-        MemoryAnswer::Missing => return Err(Error::BaseMissing { id: base }),
+        MemoryAnswer::Missing | MemoryAnswer::Overwritten => {
+            return Err(Error::BaseMissing { id: base });
+        }
     };
     let len = usize::try_from(length).unwrap_or(usize::MAX);
     agent.memory.write(base, |write| {

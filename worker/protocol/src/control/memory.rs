@@ -37,6 +37,9 @@ pub enum MemoryAnswer {
     },
     /// The commit does not exist, or no longer.
     Missing,
+    /// There is a newer commit, and its worker wrote over it while it was read. Only in the answer to a request for a newer
+    /// one.
+    Overwritten,
 }
 
 fn is_zero(number: &u64) -> bool {
