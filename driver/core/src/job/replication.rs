@@ -100,7 +100,7 @@ impl Replication {
         if is_able {
             self.able.insert(host.clone());
         }
-        if is_able && has_kept && !planted(Mutant::FollowerForgotten) {
+        if is_able && has_kept {
             self.orders.insert(host.clone(), None);
             self.is_dirty = true;
         }
