@@ -102,6 +102,10 @@ impl Driver {
                         self.step(event);
                     }
                     commands = self.recording.recorded(), if self.recording.holds() => {
+                        // A driver that is replaced ends no agent.
+                        if let Some(stop) = self.take_notices(&mut inputs.journal) {
+                            return Some(stop);
+                        }
                         self.carry_out(commands);
                     }
                     Some(notice) = notified(&mut inputs.journal) => return self.on_notice(notice),
@@ -296,6 +300,16 @@ impl Driver {
         }
         self.reporter.journal(&notice);
         matches!(notice, Notice::Replaced(_)).then_some(Stop::Replaced)
+    }
+
+    /// Takes the notices that have come, up to one that ends the loop.
+    fn take_notices(&mut self, notices: &mut Option<mpsc::Receiver<Notice>>) -> Option<Stop> {
+        while let Some(Ok(notice)) = notices.as_mut().map(mpsc::Receiver::try_recv) {
+            if let Some(stop) = self.on_notice(notice) {
+                return Some(stop);
+            }
+        }
+        None
     }
 
     /// Sends all queued commands. An agent that does not read its commands is lost.

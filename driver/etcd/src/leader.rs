@@ -14,7 +14,10 @@
 //! - Each write of a leader holds only while `leader` still is the key that it created ([`Leader::write`]). So a leader that was
 //!   stopped, or whose machine was suspended, writes nothing after it was replaced, whatever its clock says.
 //!
-//! Not promised: that a leader knows at once that it is deposed. It knows before it writes.
+//! A leader whose place is taken waits as any other candidate, and may lead again in a later epoch. Whether the one between has done
+//! anything, the keys of the leader do not say.
+//!
+//! Not promised: that a leader knows at once that its leadership has ended. It knows before it writes.
 
 mod clock;
 mod machine;

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 
 use super::{
     Entry, Error, Notice, Persisted,
@@ -239,26 +242,40 @@ pub(super) fn start(
 }
 
 fn write(mut store: Store, queue: &Queue, notices: &mpsc::Sender<Notice>) {
+    let mut is_replaced = false;
     while let Some(mut batch) = queue.next() {
         let result = store.commit(&batch.dirty, batch.ended);
-        let written = result.is_ok();
         let answers = std::mem::take(&mut batch.answers);
-        let changed = (queue.lock()).done(Instant::now(), written, batch);
-        if changed {
-            let notice = match &result {
-                Ok(()) => Notice::Works,
-                Err(Failure::Now(why)) => Notice::Failed(why.clone()),
-                Err(Failure::Replaced(by)) => Notice::Replaced(by.clone()),
-            };
+        let changed = (queue.lock()).done(Instant::now(), result.is_ok(), batch);
+        // Before the answers: a run loop that is replaced must not carry out what waits for them.
+        let notice = notice(&result, changed, &mut is_replaced);
+        let untold = notice.and_then(|notice| match notices.try_send(notice) {
+            Err(TrySendError::Full(notice @ Notice::Replaced(_))) => Some(notice),
             // A loop that has ended, or takes nothing, misses no decision.
-            let _ = notices.try_send(notice);
-        }
+            _ => None,
+        });
         for answer in answers {
             // The job may have ended.
             let _ = answer.send(result.clone().map_err(|failure| failure.to_string()));
         }
+        if let Some(notice) = untold {
+            // It has ended.
+            let _ = notices.blocking_send(notice);
+        }
     }
     queue.finish(store);
+}
+
+/// What to report of a try. `changed`: the journal began or ceased to work. A replacement is reported once, also after a failure.
+fn notice(result: &Result<(), Failure>, changed: bool, is_replaced: &mut bool) -> Option<Notice> {
+    match result {
+        Err(Failure::Replaced(by)) => {
+            let is_known = std::mem::replace(is_replaced, true);
+            (!is_known).then(|| Notice::Replaced(by.clone()))
+        }
+        Ok(()) => changed.then_some(Notice::Works),
+        Err(Failure::Now(why)) => changed.then(|| Notice::Failed(why.clone())),
+    }
 }
 
 #[cfg(test)]
@@ -325,6 +342,24 @@ mod tests {
         assert!(pending.done(start, true, batch), "works again");
         assert_eq!(pending.durable, 2);
         assert_eq!(pending.due(start), Due::Never);
+    }
+
+    #[test]
+    fn a_replacement_is_told_once_whatever_failed_before() {
+        let failed = Err(Failure::Now("full".to_owned()));
+        let replaced = Err(Failure::Replaced(None));
+        for first in [Ok(()), failed] {
+            let (start, mut pending, mut is_replaced) = (Instant::now(), Pending::default(), false);
+            let mut told = Vec::new();
+            for result in [&first, &replaced, &replaced] {
+                pending.dirty = dirty(&[("a", 1)]);
+                let batch = pending.take();
+                let changed = pending.done(start, result.is_ok(), batch);
+                told.extend(notice(result, changed, &mut is_replaced));
+            }
+            told.retain(|notice| !matches!(notice, Notice::Failed(_)));
+            assert_eq!(told, [Notice::Replaced(None)], "{first:?}");
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ enum Phase {
 pub struct Machine {
     settings: Settings,
     status: Status,
+    /// Whether it has ever led.
+    has_led: bool,
     phase: Phase,
     lease: Option<Lease>,
     /// Whether a call is under way.
@@ -65,6 +67,7 @@ impl Machine {
             limit: Some(now + settings.give_up),
             settings,
             status: Status::Standby(None),
+            has_led: false,
             phase: Phase::Observing,
             lease: None,
             is_busy: false,
@@ -170,8 +173,7 @@ impl Machine {
         revision: Revision,
         out: &mut Vec<Command>,
     ) {
-        let has_led = matches!(self.status, Status::Leading { .. });
-        if !has_led {
+        if !matches!(self.status, Status::Leading { .. }) {
             self.limit = None;
         }
         match leader {
@@ -183,8 +185,9 @@ impl Machine {
                 // The answer to a campaign was lost.
                 self.lead(now, holder.epoch, created);
             }
-            Some((holder, ..)) if has_led => self.retire(Status::Deposed(Some(holder)), out),
+            // A candidate that has led waits as any other one: the new leader may give its place back.
             Some((holder, ..)) => {
+                self.limit = None;
                 let status = Status::Standby(Some(holder));
                 // A watch may be silent for ever, so the keys are read now and then. One that has missed a change is no good.
                 if !self.is_watching || self.status != status {
@@ -239,6 +242,7 @@ impl Machine {
     fn lead(&mut self, now: Time, epoch: u64, fence: Revision) {
         let Some(lease) = self.lease else { return };
         self.phase = Phase::Leading;
+        self.has_led = true;
         self.status = Status::Leading {
             epoch,
             fence,
@@ -297,8 +301,7 @@ impl Machine {
 
     fn failed(&mut self, now: Time, is_temporary: bool, why: String, out: &mut Vec<Command>) {
         self.failure = why;
-        let has_led = matches!(self.status, Status::Leading { .. });
-        if !is_temporary && !has_led {
+        if !is_temporary && !self.has_led {
             self.retire(Status::Unreachable(self.failure.clone()), out);
             return;
         }

@@ -37,7 +37,7 @@ pub struct Holder {
 /// What a candidate is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// It waits, and knows the leader or not.
+    /// It waits, and knows the leader or not. It may have led before.
     Standby(Option<Holder>),
     /// It leads, and acts while the time is before `until`.
     Leading {
@@ -48,8 +48,6 @@ pub enum Status {
         /// The end of its leadership. It moves with each keep-alive, and may be past.
         until: Time,
     },
-    /// Another one leads. This one never acts again.
-    Deposed(Option<Holder>),
     /// etcd could not be used for too long, or refuses this user: the last reason. This one never acts again.
     Unreachable(String),
     /// It has given its leadership back.

@@ -13,7 +13,9 @@
 //! - E1 Each write holds only while this driver leads the run, and no other driver has begun since ([`store`]).
 //! - E2 The epoch of a driver is that of its first leadership. No two leaderships have the same one.
 //! - E3 Values are sealed as in a file, by a key that is never in etcd ([`super::seal`]).
-//! - E4 A driver that cannot reach etcd goes on. It is replaced once etcd says so, and then writes nothing more.
+//! - E4 A driver that cannot reach etcd goes on. It is replaced once etcd has the entry `epoch` or the outcome of another driver, and
+//!   then writes nothing more ([`succession`]). The key `leader` alone replaces no driver.
+//! - E5 A driver whose entries are gone from etcd writes them anew.
 
 mod meta;
 mod names;
@@ -21,6 +23,7 @@ mod opening;
 mod runtime;
 mod standbys;
 mod store;
+mod succession;
 mod transactions;
 
 pub(crate) use opening::{Run, Wait};

@@ -181,7 +181,8 @@ impl Run {
         };
         let epoch = self.wait_for_leadership(&leader, limit)?;
         let lookup = self.runtime.wait(self.read())?;
-        let store = self.store(leader, epoch, lookup.driver);
+        let mut store = self.store(leader, epoch, lookup.driver);
+        store.remember(&lookup.entries);
         Ok((store, lookup.entries))
     }
 
@@ -334,7 +335,7 @@ async fn leads(statuses: &mut watch::Receiver<Status>) -> Result<u64, String> {
         match &*statuses.borrow_and_update() {
             Status::Leading { epoch, .. } => return Ok(*epoch),
             Status::Unreachable(why) => return Err(why.clone()),
-            Status::Deposed(_) | Status::Resigned => return Err("it was given up".to_owned()),
+            Status::Resigned => return Err("it was given up".to_owned()),
             Status::Standby(_) => {}
         }
         if statuses.changed().await.is_err() {

@@ -3,24 +3,27 @@
 //! Each transaction has two conditions: this driver leads the run, and the entry `epoch` is the one that it has written itself
 //! (at its begin: that it has read). The second one fails after another driver has begun, however the leadership has changed
 //! meanwhile. A leadership that etcd has ended, and that no other driver has taken, is taken again.
+//!
+//! A driver whose entries etcd has lost writes all of them anew, since no other driver has begun.
 
 use std::{slice, sync::Arc, time::Duration};
 
 use elasticrun_etcd::{
-    Client, Compare, Keys, LeaseId, Op, Revision,
-    leader::{Holder, Leader, Status, WriteError},
+    Client, Compare, Error, Keys, LeaseId, Op, Revision,
+    leader::{Leader, Status, WriteError},
 };
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, error::Elapsed, sleep, timeout, timeout_at},
 };
 
 use super::{
-    super::{Notice, epoch, outcome, seal::Key, store::Failure, thread::Dirty},
+    super::{Entries, Notice, epoch, outcome, seal::Key, store::Failure, thread::Dirty},
     meta::Meta,
     names::Names,
     runtime::Runtime,
     standbys,
+    succession::{Succession, Verdict},
     transactions::split,
 };
 
@@ -48,20 +51,15 @@ pub(in super::super) struct Etcd {
     epoch: u64,
     /// The revision of the entry `epoch`.
     fence: Revision,
-    /// The value that this driver has written there.
-    own: Option<Vec<u8>>,
+    succession: Succession,
+    /// All entries, as they are in etcd or will be.
+    entries: Entries,
+    /// Set until they are written anew.
+    is_lost: bool,
+    /// Set for good: another driver has begun.
+    replaced: Option<Failure>,
     // Dropped last: all others run on it.
     runtime: Arc<Runtime>,
-}
-
-/// What a refused write has found.
-enum Found {
-    /// The entry of this driver, in this revision: the answer to its write was lost.
-    Own(Revision),
-    /// The outcome, and no state.
-    Outcome,
-    /// The entry of another driver.
-    Other,
 }
 
 impl Etcd {
@@ -73,7 +71,9 @@ impl Etcd {
         key: Arc<Key>,
         (epoch, fence): (u64, Revision),
     ) -> Self {
+        let place = (names.clone(), run.clone());
         Self {
+            succession: Succession::new(client.clone(), place, key.clone(), epoch),
             client,
             leader,
             names,
@@ -81,9 +81,16 @@ impl Etcd {
             key,
             epoch,
             fence,
-            own: None,
+            entries: Entries::new(),
+            is_lost: false,
+            replaced: None,
             runtime,
         }
+    }
+
+    /// Takes over the entries of the drivers before this one.
+    pub(super) fn remember(&mut self, entries: &Entries) {
+        self.entries.clone_from(entries);
     }
 
     /// The epoch of this driver.
@@ -91,27 +98,13 @@ impl Etcd {
         self.epoch
     }
 
-    /// Tells which drivers wait, and when another one leads the run.
+    /// Tells which drivers wait, and when another one has begun.
     pub(in super::super) fn watch(&self, notices: mpsc::Sender<Notice>) {
         let (client, standbys) = (self.client.clone(), self.names.standbys());
         let follow = standbys::follow(client, standbys, notices.clone());
         self.runtime.handle().spawn(follow);
-        let mut statuses = self.leader.statuses();
-        self.runtime.handle().spawn(async move {
-            loop {
-                let replaced = match &*statuses.borrow_and_update() {
-                    Status::Deposed(by) => Some(address(by.as_ref())),
-                    _ => None,
-                };
-                if let Some(by) = replaced {
-                    let _ = notices.send(Notice::Replaced(by)).await;
-                    return;
-                }
-                if statuses.changed().await.is_err() {
-                    return;
-                }
-            }
-        });
+        let follow = (self.succession.clone()).follow(self.leader.statuses(), notices);
+        self.runtime.handle().spawn(follow);
     }
 
     /// Writes entries. With `ended`, only the outcome stays, for a week.
@@ -119,25 +112,92 @@ impl Etcd {
     /// # Errors
     /// See [`Failure`]. What is written of a large batch stays, and a later call may write all of it again.
     pub(in super::super) fn commit(&mut self, entries: &Dirty, ended: bool) -> Result<(), Failure> {
+        if let Some(replaced) = &self.replaced {
+            return Err(replaced.clone());
+        }
+        self.fold(entries);
+        let until = Instant::now() + WRITE_TIMEOUT;
         let handle = self.runtime.handle().clone();
-        handle.block_on(async {
-            let until = Instant::now() + WRITE_TIMEOUT;
-            let steps = match ended {
-                true => self.last_steps(entries, until).await?,
-                false => self.steps(entries)?,
+        let written = handle.block_on(self.write_batch(entries, ended, until));
+        if let Err(replaced @ Failure::Replaced(_)) = &written {
+            self.replaced = Some(replaced.clone());
+        }
+        written
+    }
+
+    /// Takes changes into the entries.
+    fn fold(&mut self, changes: &Dirty) {
+        for (entry, value) in changes {
+            match value {
+                Some(value) => self.entries.insert(entry.clone(), value.clone()),
+                None => self.entries.remove(entry),
             };
-            let begins = entries.get(epoch::KEY).cloned().flatten();
-            for steps in split(steps) {
-                if let Some(own) = &begins {
-                    self.own = Some(own.clone());
-                }
-                let revision = self.write(&steps, ended, until).await?;
-                if begins.is_some() && self.writes_driver(&steps) {
-                    self.fence = revision;
-                }
+        }
+        let mut own = self.succession.own();
+        if let Some(driver) = changes.get(epoch::KEY) {
+            own.driver.clone_from(driver);
+        }
+        if let Some(outcome) = changes.get(outcome::KEY) {
+            own.outcome.clone_from(outcome);
+        }
+    }
+
+    async fn write_batch(
+        &mut self,
+        entries: &Dirty,
+        ended: bool,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        if ended {
+            for steps in split(self.last_steps(entries, until).await?) {
+                self.write(&steps, true, until).await?;
             }
-            Ok(())
-        })
+            return Ok(());
+        }
+        if !self.is_lost {
+            let written = self.write_changes(entries, until).await;
+            if !self.is_lost {
+                return written;
+            }
+        }
+        self.write_anew(until).await
+    }
+
+    /// Writes entries, that of the driver first.
+    async fn write_changes(&mut self, entries: &Dirty, until: Instant) -> Result<(), Failure> {
+        for steps in split(self.steps(entries)?) {
+            let begins = self.writes_driver(&steps);
+            // Without the others, the entry of the driver is no journal.
+            let is_whole = begins && self.is_lost;
+            let revision = self.write(&steps, is_whole, until).await?;
+            if begins {
+                self.fence = revision;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all entries, and removes those of an older copy.
+    async fn write_anew(&mut self, until: Instant) -> Result<(), Failure> {
+        let state = self.names.state();
+        let found = self.client.range(&state, 0, Revision(0));
+        let found = answered(timeout_at(until, found).await)?;
+        let entries = self.entries.iter();
+        let mut all: Dirty = entries
+            .map(|(entry, value)| (entry.clone(), Some(value.clone())))
+            .collect();
+        for old in &found.keys {
+            if let Some(entry) = self.names.entry_of(&old.key) {
+                all.entry(entry.to_owned()).or_insert(None);
+            }
+        }
+        self.write_changes(&all, until).await?;
+        self.is_lost = false;
+        tracing::warn!(
+            run = self.run,
+            "etcd had lost the journal; all of it is written anew"
+        );
+        Ok(())
     }
 
     /// The steps for these entries, each with its size in bytes. That of the driver itself is the first one.
@@ -150,11 +210,24 @@ impl Etcd {
                 Meta::new(&self.key, false).value(),
                 LeaseId(0),
             ));
+            if self.is_lost {
+                steps.push(self.newest_epoch());
+            }
         }
         for (entry, value) in entries.iter().filter(|(entry, _)| *entry != epoch::KEY) {
             steps.push(self.step(entry, value.as_deref())?);
         }
         Ok(steps)
+    }
+
+    /// The step that restores the newest epoch. A later driver must have a higher one than this driver.
+    fn newest_epoch(&self) -> (usize, Op) {
+        let led = match self.leader.status() {
+            Status::Leading { epoch, .. } => epoch,
+            _ => 0,
+        };
+        let newest = self.epoch.max(led).to_string();
+        put(self.names.epoch(), newest.into(), LeaseId(0))
     }
 
     fn step(&self, entry: &str, value: Option<&[u8]>) -> Result<(usize, Op), Failure> {
@@ -177,10 +250,7 @@ impl Etcd {
         until: Instant,
     ) -> Result<Vec<(usize, Op)>, Failure> {
         let granted = timeout_at(until, self.client.grant(KEEP)).await;
-        let granted = granted.map_err(|_| unanswered())?;
-        let lease = granted
-            .map_err(|error| Failure::Now(error.to_string()))?
-            .lease;
+        let lease = answered(granted)?.lease;
         let mut steps = vec![
             put(self.names.meta(), Meta::new(&self.key, true).value(), lease),
             (0, Op::Delete(self.names.state())),
@@ -204,11 +274,15 @@ impl Etcd {
         })
     }
 
-    /// Takes steps as the leader. Repeats them until `until` for a reason that may be over soon. Gives the revision.
+    /// Takes steps as the leader. Repeats them until `until` for a reason that may be over soon. Gives the revision. `is_whole`:
+    /// they need no earlier entries.
+    ///
+    /// # Errors
+    /// See [`Failure`]. If etcd has lost entries that the steps need, that is noted.
     async fn write(
         &mut self,
         steps: &[Op],
-        ended: bool,
+        is_whole: bool,
         until: Instant,
     ) -> Result<Revision, Failure> {
         loop {
@@ -217,13 +291,30 @@ impl Etcd {
             let why = match timeout_at(until, written).await {
                 Err(_) => return Err(unanswered()),
                 Ok(Ok(outcome)) => return Ok(outcome.revision),
-                Ok(Err(WriteError::Refused)) => match self.find(until).await? {
-                    Found::Own(revision) => {
+                Ok(Err(WriteError::Refused)) => match self.judge(until).await? {
+                    Verdict::Ended => return Ok(self.fence),
+                    // The answer to its write was lost.
+                    Verdict::Current(revision) if is_whole || revision >= self.fence => {
                         self.fence = revision;
                         continue;
                     }
-                    Found::Outcome if ended => return Ok(self.fence),
-                    Found::Outcome | Found::Other => return Err(Failure::Replaced(None)),
+                    Verdict::Lost(revision) if is_whole => {
+                        self.fence = revision;
+                        continue;
+                    }
+                    // Its entry is there in an older copy.
+                    Verdict::Current(revision) | Verdict::Lost(revision) => {
+                        self.fence = revision;
+                        self.is_lost = true;
+                        return Err(Failure::Now("etcd has lost the journal".to_owned()));
+                    }
+                    Verdict::Replaced(by) => return Err(Failure::Replaced(by)),
+                    Verdict::Forged => {
+                        return Err(Failure::Now(
+                            "the entry of this driver in etcd was changed without the key"
+                                .to_owned(),
+                        ));
+                    }
                 },
                 Ok(Err(WriteError::NotLeader | WriteError::Fenced)) => {
                     self.lead_again(until).await?;
@@ -239,34 +330,12 @@ impl Etcd {
         }
     }
 
-    /// Looks why a write was refused although this driver leads.
-    async fn find(&self, until: Instant) -> Result<Found, Failure> {
-        let range = |key| Op::Range(Keys::One(key));
-        let steps = [
-            range(self.names.driver()),
-            range(self.names.entry(outcome::KEY)),
-        ];
-        // It changes nothing.
-        let read = timeout_at(until, self.client.txn(&[], &steps, &[])).await;
-        let read = read.map_err(|_| unanswered())?;
-        let outcome = read.map_err(|error| Failure::Now(error.to_string()))?;
-        let mut found = outcome.found.into_iter();
-        let mut next = || found.next().unwrap_or_default().into_iter().next();
-        let (driver, outcome) = (next(), next());
-        Ok(match (driver, outcome) {
-            (Some(driver), _) => {
-                let value = self.key.unseal(&self.run, epoch::KEY, &driver.value);
-                match value.is_some() && value == self.own {
-                    true => Found::Own(driver.mod_revision),
-                    false => Found::Other,
-                }
-            }
-            (None, Some(_)) => Found::Outcome,
-            (None, None) => Found::Other,
-        })
+    /// Looks whether another driver has begun.
+    async fn judge(&self, until: Instant) -> Result<Verdict, Failure> {
+        answered(timeout_at(until, self.succession.read()).await)
     }
 
-    /// Waits until this driver leads, if no other one does.
+    /// Waits until this driver leads, if no other one has begun.
     async fn lead_again(&self, until: Instant) -> Result<(), Failure> {
         let mut statuses = self.leader.statuses();
         // What it is now was not enough for the write.
@@ -274,9 +343,14 @@ impl Etcd {
         loop {
             let status = statuses.borrow_and_update().clone();
             match status {
-                Status::Deposed(by) => return Err(Failure::Replaced(address(by.as_ref()))),
                 status @ Status::Leading { .. } if status != known => return Ok(()),
-                Status::Leading { .. } | Status::Standby(_) => {}
+                // It may only ask whether this driver lives.
+                Status::Standby(Some(_)) => {
+                    if let Ok(Verdict::Replaced(by)) = self.judge(until).await {
+                        return Err(Failure::Replaced(by));
+                    }
+                }
+                Status::Leading { .. } | Status::Standby(None) => {}
                 Status::Unreachable(_) | Status::Resigned => {
                     return Err(Failure::Now("it was given up".to_owned()));
                 }
@@ -322,10 +396,11 @@ fn put(key: Vec<u8>, value: Vec<u8>, lease: LeaseId) -> (usize, Op) {
 }
 
 fn unanswered() -> Failure {
-    Failure::Now(format!("etcd has not answered for {WRITE_TIMEOUT:?}"))
+    Failure::Now("etcd does not answer in time".to_owned())
 }
 
-/// Where a driver is reached.
-fn address(holder: Option<&Holder>) -> Option<String> {
-    holder?.endpoints.first().cloned()
+/// The result of a call with a time limit.
+fn answered<T>(result: Result<Result<T, Error>, Elapsed>) -> Result<T, Failure> {
+    let result = result.map_err(|_| unanswered())?;
+    result.map_err(|error| Failure::Now(error.to_string()))
 }

@@ -2,7 +2,7 @@
 //!
 //! Each line on standard output is a word and a number: `standby` and the epoch of the leader, `leading` and its own epoch,
 //! `wrote` and the revision, `refused` and 0 for the first write after an end of its leadership, `deposed` and the epoch of
-//! the other leader. It ends when it is deposed.
+//! the other leader if it has led before. It ends when it is deposed.
 
 use std::{env, time::Duration};
 
@@ -25,13 +25,13 @@ async fn main() {
     };
     let client = Client::new(&Options::new(arguments.collect())).expect("no password in clear");
     let leader = Leader::start(client, &prefix, settings);
-    let (mut last, mut is_refused) = (None, false);
+    let (mut last, mut is_refused, mut has_led) = (None, false, false);
     loop {
         let status = leader.status();
         let word = match &status {
+            Status::Standby(Some(holder)) if has_led => ("deposed", holder.epoch),
             Status::Standby(holder) => ("standby", holder.as_ref().map_or(0, |by| by.epoch)),
             Status::Leading { epoch, .. } => ("leading", *epoch),
-            Status::Deposed(holder) => ("deposed", holder.as_ref().map_or(0, |by| by.epoch)),
             Status::Unreachable(_) | Status::Resigned => ("ended", 0),
         };
         if last.replace(word) != Some(word) {
@@ -41,6 +41,7 @@ async fn main() {
             return;
         }
         if word.0 == "leading" {
+            has_led = true;
             let key = format!("{prefix}/by-{nonce}").into();
             let step = Op::Put {
                 key,

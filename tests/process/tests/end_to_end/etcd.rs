@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use elasticrun_etcd_tests::Cluster;
 use elasticrun_process_tests::{Beside, Event, Job, Kind, Proxy, Running, send_signal};
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::support::assert_nothing_lost;
 
@@ -164,6 +165,30 @@ fn training_goes_on_while_the_cluster_is_down() {
     run.job.end().expect(0, &["succeeded"]);
 }
 
+/// As after the loss of its disk.
+#[test]
+fn a_journal_that_the_cluster_has_lost_is_written_anew() {
+    let cluster = cluster!(1);
+    let job = Job::new(DISCOVERED).discovered(HOSTS);
+    let mut run = Journaled::start(&cluster, job);
+    let before = workers(&run.job.wait_training(4, 3));
+    run = run.take_over();
+    run.job.wait_said("round 1 goes on with 4 workers");
+    // From a zero byte to the end.
+    let all_keys = json!({"key": "AA==", "range_end": "AA=="});
+    (cluster.post(0, "kv/deleterange", "", &all_keys)).expect("they are deleted");
+    // Something to write.
+    run.job.set_hosts(&format!("{HOSTS}127.0.0.2:1\n"));
+    run.job.wait_said("all of it is written anew");
+    assert_eq!(workers(&next_steps(&mut run.job)), before);
+    // Agents follow only a driver of a later epoch.
+    let mut run = run.take_over();
+    run.job.wait_said("round 1 goes on with 4 workers");
+    assert_eq!(workers(&next_steps(&mut run.job)), before);
+    run.job.finish();
+    run.job.end().expect(0, &["succeeded"]);
+}
+
 /// The cluster does not come back.
 #[test]
 fn a_job_ends_without_a_cluster() {
@@ -269,6 +294,37 @@ fn a_driver_that_stands_still_is_replaced_and_ends() {
         "{said}"
     );
     assert_eq!(run.job.code(), Some(9), "{said}");
+    run.job = run.job.continue_with(standby.driver);
+    assert_eq!(workers(&next_steps(&mut run.job)), before);
+    run.job.finish();
+    run.job.end().expect(0, &["succeeded"]);
+}
+
+/// It has reported that the journal cannot be written, and its next write is refused.
+#[test]
+fn a_driver_that_could_not_write_is_replaced_and_ends() {
+    let cluster = cluster!(1);
+    let direct = cluster.endpoints().remove(0);
+    let proxy = Proxy::to_address(direct.parse().unwrap());
+    let job = Job::new(DISCOVERED).discovered(HOSTS);
+    let mut run = Journaled::start_at(&format!("127.0.0.1:{}", proxy.port), job);
+    let before = workers(&run.job.wait_training(4, 3));
+    run.resume = (run.resume).replace(&format!("127.0.0.1:{}", proxy.port), &direct);
+    let mut standby = run.standby();
+    run.job.wait_said(&standby.address());
+    proxy.cut();
+    // Something to write, and no host on which this driver could start an agent once it has lost its own.
+    run.job
+        .set_hosts(&HOSTS.replace("127.0.0.1:2", "127.0.0.1:3"));
+    run.job
+        .wait_said("the journal cannot be written, and the job goes on without it");
+    let former = run.job.driver();
+    send_signal(former, Signal::SIGSTOP);
+    standby.driver.wait_said("round 1 goes on with 4 workers");
+    proxy.mend();
+    send_signal(former, Signal::SIGCONT);
+    run.job.wait_end();
+    assert_eq!(run.job.code(), Some(9), "{}", run.job.said());
     run.job = run.job.continue_with(standby.driver);
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     run.job.finish();

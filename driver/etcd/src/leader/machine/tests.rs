@@ -187,7 +187,7 @@ fn a_leader_whose_lease_is_gone_leads_again_if_no_other_does() {
 }
 
 #[test]
-fn a_leader_whose_place_is_taken_is_deposed_for_good() {
+fn a_leader_whose_place_is_taken_waits_and_leads_again_in_a_later_epoch() {
     let (now, mut etcd) = (START, Etcd::default());
     let (mut first, mut second) = (candidate(1, now), candidate(2, now));
     run(&mut first, &mut etcd, now);
@@ -206,13 +206,19 @@ fn a_leader_whose_place_is_taken_is_deposed_for_good() {
     }
     assert_eq!(leading(&second).map(|leading| leading.0), Some(2));
     run(&mut first, &mut etcd, late);
-    let Status::Deposed(Some(holder)) = first.status() else {
+    let Status::Standby(Some(holder)) = first.status() else {
         panic!("{first:?}");
     };
     assert_eq!(holder.nonce, 2);
+    // No failure ends it, and the one that leads gives its place back.
+    let refusal = Event::Failed {
+        is_temporary: false,
+        why: "wrong password".into(),
+    };
+    first.receive(late, refusal, &mut out);
     etcd.leader = None;
-    assert_eq!(run(&mut first, &mut etcd, late + 100 * TTL), []);
-    assert_eq!(first.next_deadline(), None);
+    run(&mut first, &mut etcd, late + RETRY);
+    assert_eq!(leading(&first).map(|leading| leading.0), Some(3));
 }
 
 #[test]
