@@ -4,31 +4,37 @@ use std::time::Duration;
 
 use elasticrun_protocol::opening::Purpose;
 use elasticrun_tls::{ClientConfig, Credentials, Role, opening};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 use crate::trust::Trust;
 
-/// How long each address has for its answer.
+/// How long the addresses have for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether a driver of the run answers at one of these addresses. Another program there has no certificate of the run. A driver that
-/// stands still does not answer.
-pub(crate) async fn answers(endpoints: &[String], run: &str, trust: &Trust) -> bool {
-    let Ok(client) = client(run, trust) else {
-        return false;
-    };
+/// The address at which a driver of the run answers. All are asked at once, since one that swallows packets answers nothing. Another
+/// program there has no certificate of the run. A driver that stands still does not answer.
+pub(crate) async fn answers(endpoints: &[String], run: &str, trust: &Trust) -> Option<String> {
+    let client = client(run, trust).ok()?;
+    let mut dialled = JoinSet::new();
     for endpoint in endpoints {
-        let dialled = async {
-            let stream = TcpStream::connect(endpoint).await.ok()?;
-            opening::dial(stream, &client, Purpose::Control, TIMEOUT)
-                .await
-                .ok()
-        };
-        if timeout(TIMEOUT, dialled).await.ok().flatten().is_some() {
-            return true;
-        }
+        dialled.spawn(dial(endpoint.clone(), client.clone()));
     }
-    false
+    let first = async {
+        while let Some(answer) = dialled.join_next().await {
+            if let Ok(Some(endpoint)) = answer {
+                return Some(endpoint);
+            }
+        }
+        None
+    };
+    timeout(TIMEOUT, first).await.ok().flatten()
+}
+
+/// The address, if a driver of the run answers there.
+async fn dial(endpoint: String, client: ClientConfig) -> Option<String> {
+    let stream = TcpStream::connect(&endpoint).await.ok()?;
+    let dialled = opening::dial(stream, &client, Purpose::Control, TIMEOUT).await;
+    dialled.is_ok().then_some(endpoint)
 }
 
 /// A client with the certificate of a host of the run.

@@ -169,6 +169,11 @@ fn find_in_etcd(
     let lease = config::lease_in_etcd(settings.timeouts.orphan);
     let Some(standby) = &request.standby else {
         let stored = Journal::take_in_etcd(&etcd, lease, Wait::ForLease, Vec::new())?;
+        if let Some(by) = former_driver(&etcd, run, &stored) {
+            stored.release();
+            let (run, by) = (run.clone(), Some(by));
+            return Err(journal::Error::Led { run, by }.into());
+        }
         return found(run.clone(), stored, None);
     };
     let port = ControlPort::bind(&settings, standby.listen).map_err(|why| Error::Port {
@@ -184,7 +189,7 @@ fn find_in_etcd(
     let mut reported = false;
     loop {
         let stored = Journal::take_in_etcd(&etcd, lease, Wait::ForEver, endpoints.clone())?;
-        if Final::is_in(&stored.entries) || !former_driver_lives(&etcd, run, &stored) {
+        if former_driver(&etcd, run, &stored).is_none() {
             etcd.unregister(registered);
             return found(run.clone(), stored, Some(port));
         }
@@ -199,17 +204,16 @@ fn find_in_etcd(
     }
 }
 
-/// Whether the driver that has written the journal still answers. It may be cut off from etcd alone, and have all agents.
-fn former_driver_lives(etcd: &EtcdRun, run: &str, stored: &Stored) -> bool {
+/// The address at which the driver that has written the journal still answers. It may be cut off from etcd alone, and have all
+/// agents. `None` for a run that has ended.
+fn former_driver(etcd: &EtcdRun, run: &str, stored: &Stored) -> Option<String> {
     let entries = &stored.entries;
-    let endpoints = Epoch::read(entries).map(|driver| driver.endpoints);
-    let trust = Configuration::read(entries).and_then(|config| config.trust(None));
-    match (endpoints, trust) {
-        (Some(endpoints), Some(trust)) => {
-            etcd.wait(former_driver::answers(&endpoints, run, &trust))
-        }
-        _ => false,
+    if Final::is_in(entries) {
+        return None;
     }
+    let endpoints = Epoch::read(entries)?.endpoints;
+    let trust = Configuration::read(entries)?.trust(None)?;
+    etcd.wait(former_driver::answers(&endpoints, run, &trust))
 }
 
 fn found(run: String, stored: Stored, port: Option<ControlPort>) -> Result<Found, Error> {
