@@ -62,7 +62,7 @@ pub(crate) use sweep::sweep;
 
 use self::store::Store;
 
-/// How long the end of a driver waits for the last entries of its journal.
+/// How long the end of a driver waits for the last entries of its journal in a file, and for the removal of any journal.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Notices that the run loop has not taken. They tell only of changes, so there are few.
@@ -116,6 +116,7 @@ pub struct Journal {
     is_kept: bool,
     replaced: Option<String>,
     epoch: Option<DriverEpoch>,
+    end_timeout: Duration,
 }
 
 /// A journal that was read. Dropping it closes the journal.
@@ -205,6 +206,7 @@ impl Journal {
     ) -> Result<(Self, mpsc::Receiver<Notice>), Error> {
         let (notify, notices) = mpsc::channel(NOTICES);
         let epoch = store.epoch().map(DriverEpoch);
+        let end_timeout = store.end_timeout();
         store.watch(notify.clone());
         let (queue, closed) = thread::start(store, notify)?;
         let journal = Self {
@@ -213,6 +215,7 @@ impl Journal {
             closed,
             is_kept: false,
             replaced,
+            end_timeout,
         };
         Ok((journal, notices))
     }
@@ -268,18 +271,24 @@ impl Journal {
         answered
     }
 
+    /// How long the end of a run waits until its outcome is durable: longer in etcd, where a standby driver repeats a run without one.
+    #[must_use]
+    pub(crate) fn end_timeout(&self) -> Duration {
+        self.end_timeout
+    }
+
     /// Writes the last entries of a run that has ended, marks the journal as ended, and closes it. Gives up after
-    /// two seconds.
+    /// [`Journal::end_timeout`].
     ///
     /// # Errors
     /// The reason why they are not durable.
     pub async fn end(mut self, entries: impl IntoIterator<Item = Entry>) -> Persisted {
         let (answer, answered) = oneshot::channel();
         self.queue.end(entries, answer);
-        let until = Instant::now() + CLOSE_TIMEOUT;
+        let until = Instant::now() + self.end_timeout;
         let answer = match timeout_at(until, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err("its thread has ended".to_owned())),
-            Err(_) => Err("the disk does not answer".to_owned()),
+            Err(_) => Err("it does not answer in time".to_owned()),
         };
         // Entries that are durable stay so, however long it takes to close the file.
         let _ = timeout_at(until, &mut self.closed).await;

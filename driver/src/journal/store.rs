@@ -1,8 +1,16 @@
 //! Where a journal is kept: in a file, or in etcd.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
-use super::{Entries, Notice, etcd::Etcd, file::File, outcome, thread::Dirty};
+use super::{
+    CLOSE_TIMEOUT, Entries, Notice,
+    etcd::{self, Etcd},
+    file::File,
+    outcome,
+    thread::Dirty,
+};
 
 /// Why entries are not durable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +57,14 @@ impl Store {
         match self {
             Self::File(_) => None,
             Self::Etcd(etcd) => Some(etcd.epoch()),
+        }
+    }
+
+    /// How long the end of a run waits until its outcome is durable.
+    pub(super) fn end_timeout(&self) -> Duration {
+        match self {
+            Self::File(_) => CLOSE_TIMEOUT,
+            Self::Etcd(_) => etcd::END_TIMEOUT,
         }
     }
 

@@ -1,13 +1,11 @@
 //! What a run loop writes to the journal of its run: changed records behind, and the outcome before any agent is told of it.
 //!
 //! A driver that is killed after some agents were told to end leaves a run that cannot continue. So the commands of the end
-//! wait for the journal, and so do all commands after them. A disk that does not answer delays the end by [`TIMEOUT`] at most.
+//! wait for the journal, and so do all commands after them. A journal that does not answer delays the end by [`Journal::end_timeout`] at most.
 //!
 //! Reports of agents are acknowledged when the records with their effects are durable ([`durable`]).
 
 mod durable;
-
-use std::time::Duration;
 
 use elasticrun_core::{Command, journal::Change, results::Outcome};
 use elasticrun_protocol::HostId;
@@ -18,9 +16,6 @@ use tokio::{
 
 use self::durable::DurableReports;
 use crate::journal::{self, Final, Journal, Persisted};
-
-/// How long the end of a job waits for its journal.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The journal of a run loop, with the commands that wait for it.
 #[derive(Debug)]
@@ -92,7 +87,7 @@ impl Recording {
         self.held = Some(Held {
             answered: journal.persist([record(outcome).entry()]),
             commands,
-            until: Instant::now() + TIMEOUT,
+            until: Instant::now() + journal.end_timeout(),
         });
         Vec::new()
     }

@@ -27,4 +27,4 @@ mod succession;
 mod transactions;
 
 pub(crate) use opening::{Run, Wait};
-pub(super) use store::Etcd;
+pub(super) use store::{END_TIMEOUT, Etcd};

@@ -30,6 +30,13 @@ use super::{
 /// How long a write tries to get an answer. Later ones try again.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How long the first write of the outcome tries, since a standby driver repeats a run without one. It is longer than an election
+/// in etcd, or the restart of a member.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long the end of a run may wait: the outcome may come behind a write.
+pub(in super::super) const END_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How long after a failed write the next one begins.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -56,6 +63,8 @@ pub(in super::super) struct Etcd {
     entries: Entries,
     /// Set until they are written anew.
     is_lost: bool,
+    /// The first write of the outcome has failed.
+    is_outcome_late: bool,
     /// Set for good: another driver has begun.
     replaced: Option<Failure>,
     // Dropped last: all others run on it.
@@ -83,6 +92,7 @@ impl Etcd {
             fence,
             entries: Entries::new(),
             is_lost: false,
+            is_outcome_late: false,
             replaced: None,
             runtime,
         }
@@ -116,9 +126,16 @@ impl Etcd {
             return Err(replaced.clone());
         }
         self.fold(entries);
-        let until = Instant::now() + WRITE_TIMEOUT;
+        let has_outcome = entries.contains_key(outcome::KEY);
+        let is_first_outcome = has_outcome && !self.is_outcome_late;
+        // A driver that has not begun only shows the outcome of an earlier one.
+        let limit = match is_first_outcome && self.succession.own().driver.is_some() {
+            true => OUTCOME_TIMEOUT,
+            false => WRITE_TIMEOUT,
+        };
         let handle = self.runtime.handle().clone();
-        let written = handle.block_on(self.write_batch(entries, ended, until));
+        let written = handle.block_on(self.write_batch(entries, ended, Instant::now() + limit));
+        self.is_outcome_late |= has_outcome && written.is_err();
         if let Err(replaced @ Failure::Replaced(_)) = &written {
             self.replaced = Some(replaced.clone());
         }
