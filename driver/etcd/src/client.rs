@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -22,6 +22,10 @@ use crate::{
     model::{LeaseAnswer, RangeAnswer, TxnAnswer, range_request, txn_request, watch_request},
     transport::{Answer, Transport},
 };
+
+/// How long the renewal of a lease waits for one endpoint before it asks the next one too. The shortest leases of drivers last 2 s, so a
+/// member that hangs ends none.
+const HEDGE: Duration = Duration::from_millis(300);
 
 /// Whether a request may be sent again after an endpoint may have executed it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -136,15 +140,14 @@ impl Client {
         })
     }
 
-    /// Renews a lease. Gives how long it lives from when the request was sent, or `None` if it is gone.
+    /// Renews a lease. Gives how long it lives from when the request was sent, or `None` if it is gone. Endpoints that hang cost a
+    /// moment each, since the next one is asked as well.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn keep_alive(&self, lease: LeaseId) -> Result<Option<Duration>, Error> {
         let request = json!({ "ID": lease.0.to_string() });
-        let answer: LeaseAnswer = self
-            .try_endpoints::<First<_>>("lease/keepalive", &request, Repeat::Safe)
-            .await?;
+        let answer = (self.race::<First<LeaseAnswer>>("lease/keepalive", request)).await?;
         Ok((answer.ttl > 0).then(|| seconds(answer.ttl)))
     }
 
@@ -224,14 +227,7 @@ impl Client {
         let mut unreachable = Vec::new();
         let mut last = None;
         for index in (first..first + count).map(|index| index % count) {
-            let endpoint = &self.0.endpoints[index];
-            let tried = self.try_with_token::<F>(endpoint, path, request);
-            let result = timeout(self.0.deadline, tried).await.unwrap_or_else(|_| {
-                Err(Error::NoAnswer(Attempt {
-                    endpoint: endpoint.clone(),
-                    why: format!("it does not answer within {:?}", self.0.deadline),
-                }))
-            });
+            let result = self.try_endpoint::<F>(index, path, request).await;
             let error = match result {
                 Ok(result) => {
                     self.0.preferred.store(index, Ordering::Relaxed);
@@ -252,6 +248,62 @@ impl Client {
             }
         }
         Err(last.unwrap_or(Error::Unreachable(unreachable)))
+    }
+
+    /// Tries a request that may be repeated at the endpoints, and takes the first answer. The next endpoint is tried when one has failed,
+    /// or none has answered for [`HEDGE`].
+    async fn race<F>(&self, path: &'static str, request: Value) -> Result<F::Output, Error>
+    where
+        F: Finish + 'static,
+        F::Output: Send + 'static,
+    {
+        let first = self.0.preferred.load(Ordering::Relaxed);
+        let count = self.0.endpoints.len();
+        let mut order = (first..first + count).map(|index| index % count);
+        let request = Arc::new(request);
+        let mut tries = JoinSet::new();
+        let (mut unreachable, mut last) = (Vec::new(), None);
+        loop {
+            if let Some(index) = order.next() {
+                let (client, request) = (self.clone(), Arc::clone(&request));
+                let tried = async move { client.try_endpoint::<F>(index, path, &request).await };
+                tries.spawn(async move { (index, tried.await) });
+            }
+            let Ok(answer) = timeout(HEDGE, tries.join_next()).await else {
+                continue;
+            };
+            let (index, result) = match answer {
+                Some(Ok(answer)) => answer,
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => return Err(last.unwrap_or(Error::Unreachable(unreachable))),
+            };
+            match result {
+                Ok(result) => {
+                    self.0.preferred.store(index, Ordering::Relaxed);
+                    return Ok(result);
+                }
+                Err(Error::Unreachable(attempts)) => unreachable.extend(attempts),
+                Err(error) if !error.may_have_happened() => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+    }
+
+    /// Tries a request at one endpoint, until its deadline.
+    async fn try_endpoint<F: Finish>(
+        &self,
+        index: usize,
+        path: &str,
+        request: &Value,
+    ) -> Result<F::Output, Error> {
+        let endpoint = &self.0.endpoints[index];
+        let tried = self.try_with_token::<F>(endpoint, path, request);
+        timeout(self.0.deadline, tried).await.unwrap_or_else(|_| {
+            Err(Error::NoAnswer(Attempt {
+                endpoint: endpoint.clone(),
+                why: format!("it does not answer within {:?}", self.0.deadline),
+            }))
+        })
     }
 
     /// Tries a request at an endpoint, once more with a new token if etcd does not take the old one.

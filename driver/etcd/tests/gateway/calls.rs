@@ -63,6 +63,18 @@ async fn a_keep_alive_does_not_wait_for_the_end_of_its_stream() {
 }
 
 #[tokio::test]
+async fn a_keep_alive_does_not_wait_for_a_member_that_hangs() {
+    let silent = Gateway::start([Reply::Silence]).await;
+    let next = Gateway::start([answer(&["{\"result\":{\"ID\":\"7\",\"TTL\":\"5\"}}\n"])]).await;
+    let mut options = Options::new(vec![silent.endpoint.clone(), next.endpoint.clone()]);
+    // Only the answer of the second one can end the call.
+    options.deadline = Duration::from_secs(24 * 3600);
+    let client = Client::new(&options).expect("no password in clear");
+    let alive = client.keep_alive(LeaseId(7)).await.unwrap();
+    assert_eq!(alive, Some(Duration::from_secs(5)));
+}
+
+#[tokio::test]
 async fn an_error_object_is_etcds_refusal() {
     let gateway = Gateway::start([
         Reply::Answer(404, vec![r#"{"error":"x","message":"no lease","code":5}"#]),
