@@ -29,7 +29,7 @@ struct Options {
 }
 
 const ABOUT: &str = "Continues a run whose driver has died, or shows the outcome of a run that has ended.\n\n\
-    Run this on the machine and as the user of the driver, or with a journal in etcd on any machine that has its key. Ends with the exit code of the run, or with 7 if the run cannot \
+    Run this on the machine and as the user of the driver. With a journal in etcd, any machine that has its key shows the outcome or runs a standby driver. Ends with the exit code of the run, or with 7 if the run cannot \
     be resumed.";
 
 /// The longest id of a run.
