@@ -32,6 +32,11 @@ pub(super) fn connect(
         retry_timeout: RETRY_TIMEOUT,
         ..RetryConfig::default()
     };
+    match scheme {
+        "s3" => refuse_plain(access, "AWS_")?,
+        "gs" => refuse_plain(access, "GOOGLE_")?,
+        _ => {}
+    }
     let store = match scheme {
         "s3" => s3(bucket, access, retry).map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
         "gs" => gcs(bucket, access, retry).map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
@@ -43,6 +48,24 @@ pub(super) fn connect(
     };
     let store = store.map_err(|error| error.to_string())?;
     Ok((store, prefix))
+}
+
+/// Refuses an endpoint without TLS, unless the user allows it. The library says only that it cannot build a request.
+fn refuse_plain(access: &Access, prefix: &str) -> std::result::Result<(), String> {
+    let variables = access.with_prefix(prefix);
+    let allows = format!("{prefix}ALLOW_HTTP");
+    if variables.iter().any(|(name, _)| *name == allows) {
+        return Ok(());
+    }
+    let plain = variables
+        .iter()
+        .find(|(_, value)| value.starts_with("http://"));
+    match plain {
+        Some((name, _)) => Err(format!(
+            "{name} is an address without TLS; {allows}=true allows that"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn s3(bucket: &str, access: &Access, retry: RetryConfig) -> Result<AmazonS3> {
