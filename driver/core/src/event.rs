@@ -491,6 +491,8 @@ pub enum Decision {
     },
     /// The job is to continue from the latest run, and the store has no commit. It begins anew.
     DurableNone,
+    /// The job does not continue from the former run that the user has named: its workers keep their state themselves.
+    DurableUnused,
     /// A host cannot write commits durably. Training continues.
     DurableFailed {
         /// The host whose agent reports it.

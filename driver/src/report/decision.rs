@@ -157,6 +157,9 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
         Decision::DurableNone => {
             "the durable store has no commit: the job begins anew (--resume-from latest)".into()
         }
+        Decision::DurableUnused => {
+            "warning: --resume-from: the job continues from no former run, since no worker has attached to elasticrun".into()
+        }
         Decision::DurableWritten { .. } => return None,
         Decision::Replicated { .. } => return None,
         Decision::ReplicaFailed { host, why } => format!(
@@ -225,6 +228,7 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
             | Decision::ReplicasLacking { .. }
             | Decision::DurableFailed { .. }
             | Decision::DurableRefused { .. }
+            | Decision::DurableUnused
     )
 }
 

@@ -228,6 +228,7 @@ impl Event {
                 [json!({"host": host, "reason": why})],
             ),
             Decision::DurableNone => Self::info("durable_commit_none", []),
+            Decision::DurableUnused => Self::warn("durable_commit_unused", []),
             Decision::DurableFailed { host, why } => Self::warn(
                 "durable_commit_failed",
                 [json!({"host": host, "reason": why})],
@@ -540,7 +541,8 @@ mod tests {
             },
             Decision::DurableLoading { .. } => Decision::DurableRefused { host, why },
             Decision::DurableRefused { .. } => Decision::DurableNone,
-            Decision::DurableNone => Decision::Replicated {
+            Decision::DurableNone => Decision::DurableUnused,
+            Decision::DurableUnused => Decision::Replicated {
                 host,
                 commit: base().expect("there is one"),
                 bytes: 1 << 20,

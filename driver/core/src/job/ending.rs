@@ -177,6 +177,9 @@ impl Job {
         if !self.results.end(outcome.clone()) {
             return;
         }
+        if outcome == Outcome::Succeeded {
+            self.tell_unused_store(out);
+        }
         self.begin_shutdown(out);
         out.push(Command::End(outcome));
         self.finish_drains_after_end(out);

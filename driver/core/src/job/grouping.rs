@@ -62,6 +62,7 @@ impl Job {
         }
         if self.groups.tell(now, false) {
             out.push(Command::Announce(Decision::ProcessMode));
+            self.tell_unused_store(out);
         }
         let census = self.fleet.census();
         let beside = census.staying() == 0 && planted(Mutant::GroupBesideLast);
@@ -194,6 +195,7 @@ impl Job {
     pub(super) fn end_group(&mut self, now: Time, cause: Cause, out: &mut Out) {
         if self.groups.tell(now, true) {
             out.push(Command::Announce(Decision::ProcessMode));
+            self.tell_unused_store(out);
         }
         if self.groups.verdict_waits() {
             return self.end_for_failure(out);
@@ -299,6 +301,7 @@ impl Job {
         }));
         if self.groups.tell(now, false) {
             out.push(Command::Announce(Decision::ProcessMode));
+            self.tell_unused_store(out);
         }
     }
 

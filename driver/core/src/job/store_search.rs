@@ -24,6 +24,8 @@ pub(super) struct Stored {
     pub(super) announced: BTreeSet<String>,
     /// A former driver of this run may have begun rounds that are not in its records.
     pub(super) is_resumed: bool,
+    /// It is announced that no worker asks for a commit.
+    pub(super) is_unused: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -68,6 +70,7 @@ impl Stored {
             has_failed: false,
             announced: BTreeSet::new(),
             is_resumed: false,
+            is_unused: false,
         }
     }
 

@@ -201,6 +201,14 @@ impl Job {
         true
     }
 
+    /// Announces once that a job of groups continues from no former run: no worker asks for a commit.
+    pub(super) fn tell_unused_store(&mut self, out: &mut Out) {
+        let is_unused = self.settings.resume_from.is_some() && self.groups.leads();
+        if is_unused && !std::mem::replace(&mut self.stored.is_unused, true) {
+            out.push(Command::Announce(Decision::DurableUnused));
+        }
+    }
+
     /// Announces that a host cannot use the store or a commit in it.
     fn store_failed(&mut self, host: HostId, why: String, out: &mut Out) {
         self.stored.has_failed = true;

@@ -8,7 +8,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     AgentCommand, AgentReport,
-    control::{Exit, Spawn, StopReason},
+    control::{Exit, ResumeFrom, Spawn, StopReason},
 };
 
 use crate::{
@@ -313,6 +313,41 @@ fn a_growth_waits_while_it_is_not_known_whether_the_workers_attach() {
         .iter()
         .filter(|note| **note == Decision::ProcessMode);
     assert_eq!(told.count(), 1);
+}
+
+#[test]
+fn a_former_run_that_no_worker_asks_for_is_announced_once() {
+    for resume_from in [None, Some(ResumeFrom::Latest)] {
+        let unused = |harness: &Harness| {
+            let notes = harness.notes.iter();
+            notes
+                .filter(|note| **note == Decision::DurableUnused)
+                .count()
+        };
+        let expected = usize::from(resume_from.is_some());
+        let job = |max| {
+            let mut harness = scripts(Settings {
+                durable: true,
+                resume_from: resume_from.clone(),
+                ..elastic(1, 1, max)
+            });
+            harness.list(&[host("a", 1)]);
+            harness
+        };
+        let mut ends = job(1);
+        assert_eq!(unused(&ends), 0, "workers may still attach");
+        succeed(&mut ends, &[("a", 0)]);
+        assert_eq!(
+            (unused(&ends), ends.outcome),
+            (expected, Some(Outcome::Succeeded))
+        );
+        let mut grows = job(2);
+        grows.list(&[host("a", 1), host("b", 1)]);
+        grows.pass(seconds(30));
+        assert_eq!((groups(&grows), unused(&grows)), (2, expected));
+        succeed(&mut grows, &[("a", 0), ("b", 0)]);
+        assert_eq!(unused(&grows), expected);
+    }
 }
 
 #[test]
