@@ -38,6 +38,7 @@ mod seed;
 mod seeds;
 pub mod signals;
 pub mod spark_exec;
+mod standbys;
 pub mod start;
 pub mod store;
 pub mod supervise;

@@ -30,6 +30,7 @@ use crate::{
     recording::Recording,
     report::{self, Reporter},
     signals::{Signals, UserSignal},
+    standbys::Standbys,
     start, store,
 };
 
@@ -56,10 +57,7 @@ pub struct Driver {
     /// Set when the job is over: the deadline for launched processes.
     pub(crate) exits_by: Option<Instant>,
     pub(crate) recording: Recording,
-    /// Where drivers wait that would continue the run.
-    pub(crate) standbys: Vec<String>,
-    /// Set until the next heartbeat: agents are being told of other standby drivers.
-    pub(crate) told_standbys: Option<Notice>,
+    pub(crate) standbys: Standbys,
 }
 
 /// Why a driver has ended.
@@ -281,21 +279,18 @@ impl Driver {
         if self.job.results().outcome().is_none() {
             self.reporter.stopping(signal);
         }
+        let waits_for_journal = self.recording.holds();
         self.step(Event::StopRequested { signal });
+        if waits_for_journal {
+            self.recording.wait_no_longer();
+        }
     }
 
     fn on_notice(&mut self, notice: Notice) -> Option<Stop> {
-        if let Notice::Standbys(standbys) = &notice {
-            self.standbys.clone_from(standbys);
-            // It answers no heartbeat, and renews no lease.
-            self.agents.queue_for_all(&AgentCommand::Heartbeat {
-                acked_count: 0,
-                lease: None,
-                applied: 0,
-                standbys: standbys.clone(),
-            });
+        if let Notice::Standbys(addresses) = notice {
+            let command = self.standbys.changed(addresses);
+            self.agents.queue_for_all(&command);
             self.flush();
-            self.told_standbys = Some(notice);
             return None;
         }
         self.reporter.journal(&notice);
@@ -330,9 +325,11 @@ impl Driver {
     }
 
     fn on_heartbeat(&mut self) {
-        // By now the connections have sent it: a driver that is killed after the line has told its agents.
-        if let Some(notice) = self.told_standbys.take() {
+        if let Some(notice) = self.standbys.told() {
             self.reporter.journal(&notice);
+        }
+        if let Some(limit) = self.recording.is_slow() {
+            self.reporter.waits_for_journal(limit);
         }
         self.reporter.on_heartbeat(&self.job);
     }
@@ -346,13 +343,17 @@ impl Driver {
         }
     }
 
-    /// Writes the last record of the run, and closes the journal.
-    pub(crate) async fn end_journal(&mut self, outcome: &Outcome) {
+    /// Writes the last record of the run, and closes the journal. A signal ends that.
+    pub(crate) async fn end_journal(&mut self, outcome: &Outcome, signals: &mut Signals) {
         let Some(journal) = self.recording.take_journal() else {
             return;
         };
         let last = Self::record(&self.job, outcome, true);
-        if let Err(why) = journal.end([last.entry()]).await {
+        let ended = tokio::select! {
+            ended = journal.end([last.entry()]) => ended,
+            signal = signals.stop() => Err(report::signal_text(signal)),
+        };
+        if let Err(why) = ended {
             let why = one_line(&why);
             self.reporter.warn(&format!(
                 "the journal lacks the end of this run, and elasticrun resume cannot show it: {why}"
@@ -377,13 +378,10 @@ impl Driver {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, mut command } => {
-                    if let AgentCommand::Heartbeat {
-                        applied, standbys, ..
-                    } = &mut command
-                    {
+                    if let AgentCommand::Heartbeat { applied, .. } = &mut command {
                         *applied = self.recording.acknowledged(&host, *applied);
-                        standbys.clone_from(&self.standbys);
                     }
+                    self.standbys.name_in(&mut command);
                     tracing::trace!(%host, ?command);
                     if let Err(instance) = self.agents.queue(&host, command) {
                         unresponsive.push((host, instance));

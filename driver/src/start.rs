@@ -34,6 +34,7 @@ use crate::{
     run_loop::{Driver, Ended},
     seed::seed,
     signals::Signals,
+    standbys::Standbys,
     store,
 };
 
@@ -193,8 +194,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         span: span.clone(),
         exits_by: None,
         recording: Recording::new(journal),
-        standbys: Vec::new(),
-        told_standbys: None,
+        standbys: Standbys::default(),
     };
     request_short_slices();
     let (ended, mut signals) = driver
@@ -226,7 +226,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     // `finish` has its own deadline.
     let _ = finished.await;
     let code = code(&outcome);
-    driver.end_journal(&outcome).await;
+    driver.end_journal(&outcome, &mut signals).await;
     terminal.end_log();
     driver.reporter.finish(&outcome, code, &driver.job);
     terminal.flush(FLUSH_TIMEOUT);

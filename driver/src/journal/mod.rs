@@ -277,6 +277,11 @@ impl Journal {
         self.end_timeout
     }
 
+    /// Lets the end of the run wait no longer than that of a journal in a file.
+    pub(crate) fn end_soon(&mut self) {
+        self.end_timeout = self.end_timeout.min(CLOSE_TIMEOUT);
+    }
+
     /// Writes the last entries of a run that has ended, marks the journal as ended, and closes it. Gives up after
     /// [`Journal::end_timeout`].
     ///

@@ -1,11 +1,14 @@
 //! What a run loop writes to the journal of its run: changed records behind, and the outcome before any agent is told of it.
 //!
 //! A driver that is killed after some agents were told to end leaves a run that cannot continue. So the commands of the end
-//! wait for the journal, and so do all commands after them. A journal that does not answer delays the end by [`Journal::end_timeout`] at most.
+//! wait for the journal, and so do all commands after them. A journal that does not answer delays the end by
+//! [`Journal::end_timeout`] at most, and until a signal of the user.
 //!
 //! Reports of agents are acknowledged when the records with their effects are durable ([`durable`]).
 
 mod durable;
+
+use std::time::Duration;
 
 use elasticrun_core::{Command, journal::Change, results::Outcome};
 use elasticrun_protocol::HostId;
@@ -30,7 +33,12 @@ struct Held {
     commands: Vec<Command>,
     answered: oneshot::Receiver<Persisted>,
     until: Instant,
+    /// When the user is told that the end waits. `None` once that is done.
+    told_at: Option<Instant>,
 }
+
+/// How long the end of a job waits without a word.
+const SLOW: Duration = Duration::from_secs(2);
 
 impl Recording {
     /// The recording of a run, which may have no journal. It keeps the journal.
@@ -84,10 +92,12 @@ impl Recording {
         let (Some(journal), Some(outcome)) = (&self.journal, outcome) else {
             return commands;
         };
+        let now = Instant::now();
         self.held = Some(Held {
             answered: journal.persist([record(outcome).entry()]),
             commands,
-            until: Instant::now() + journal.end_timeout(),
+            until: now + journal.end_timeout(),
+            told_at: Some(now + SLOW),
         });
         Vec::new()
     }
@@ -95,6 +105,24 @@ impl Recording {
     /// Whether commands wait.
     pub(crate) fn holds(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// Ends the wait, and makes the end of the journal brief. The user has asked a second time.
+    pub(crate) fn wait_no_longer(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.until = Instant::now();
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.end_soon();
+        }
+    }
+
+    /// How long the end may still wait, once it has waited for so long that the user should know.
+    pub(crate) fn is_slow(&mut self) -> Option<Duration> {
+        let held = self.held.as_mut()?;
+        let now = Instant::now();
+        held.told_at.take_if(|told_at| *told_at <= now)?;
+        Some(held.until.duration_since(now))
     }
 
     /// Waits until the outcome is durable, or the journal cannot be written, and returns the commands that have waited.
@@ -161,6 +189,27 @@ mod tests {
             }
         };
         assert_eq!(Final::read(&entries), Some(record(&Outcome::Succeeded)));
+    }
+
+    #[tokio::test]
+    async fn a_second_signal_ends_the_wait_for_a_journal_that_does_not_answer() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal");
+        let (journal, _notices) = Journal::create(&path, "run").expect("created");
+        let mut recording = Recording::new(Some(journal));
+        assert!(recording.admit(end(), record).is_empty());
+        // As one that never comes.
+        let (_never, answered) = oneshot::channel();
+        let held = recording.held.as_mut().expect("it waits");
+        held.answered = answered;
+        assert_eq!(recording.is_slow(), None);
+        recording.held.as_mut().expect("it waits").told_at = Some(Instant::now());
+        let left = recording.is_slow().expect("it is told");
+        assert!(left > Duration::from_secs(1), "{left:?}");
+        assert_eq!(recording.is_slow(), None, "once");
+        recording.held.as_mut().expect("it waits").until += Duration::from_hours(1);
+        recording.wait_no_longer();
+        assert_eq!(recording.recorded().await, end());
     }
 
     #[tokio::test]

@@ -188,6 +188,14 @@ impl Reporter {
         }
     }
 
+    /// Tells that the job ends once its journal has the outcome, for which it waits this long at most.
+    pub(crate) fn waits_for_journal(&self, limit: Duration) {
+        self.warn(&format!(
+            "the job ends when its journal has recorded that, in {} s at most; a signal ends the wait",
+            limit.as_secs()
+        ));
+    }
+
     /// Records the commits that the workers of a host have made so far.
     pub(crate) fn commits(&mut self, host: &HostId, commits: u64) {
         self.commits.insert(host.clone(), commits);
