@@ -72,9 +72,7 @@ fn run_id(job: &Running) -> String {
 fn wait_for_standby(job: &mut Running, arguments: &str) -> Beside {
     let mut standby = job.start_beside(arguments);
     standby.wait_said(": standby driver at ");
-    let said = standby.said();
-    let after = said.split(": standby driver at ").nth(1).unwrap_or("");
-    let address = after.split([';', ',']).next().unwrap_or("").to_owned();
+    let address = standby.standby_address().expect("it has said so");
     job.wait_until("the driver knows the standby driver", |job| {
         let known = job.decisions("standbys_changed").pop()?;
         let known = known["standbys"].as_array()?;

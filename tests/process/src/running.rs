@@ -434,6 +434,13 @@ impl Beside {
         read(&self.stderr)
     }
 
+    /// Where it will listen, once it has said so: it is a standby driver.
+    pub fn standby_address(&self) -> Option<String> {
+        let said = self.said();
+        let after = said.split(": standby driver at ").nth(1)?;
+        after.split([';', ',']).next().map(str::to_owned)
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()

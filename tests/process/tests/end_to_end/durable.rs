@@ -64,15 +64,9 @@ pub(crate) fn finish_an_epoch(mut job: Running, from: usize) -> elasticrun_proce
     ended
 }
 
-#[test]
-fn a_machine_that_is_started_again_continues_from_the_store() {
-    let mut job = training("");
-    job.wait_training(2, 30);
-    wait_written(&mut job, 2);
-    job.kill_everything();
-    let before = job.events().len();
-    let newest = job.events().iter().map(|event| event.step).max().unwrap();
-    let mut job = again(job, "--resume-from latest");
+/// Checks that a job which was started again continues from a commit that the former run has written. `before` is the number of
+/// events of that run, and `newest` its newest step.
+pub(crate) fn continues(mut job: Running, before: usize, newest: u64) {
     job.wait_for("it trains again", |events| {
         events[before..]
             .iter()
@@ -89,6 +83,18 @@ fn a_machine_that_is_started_again_continues_from_the_store() {
         .collect();
     assert_eq!(begun, [count; 2]);
     finish_an_epoch(job, before);
+}
+
+#[test]
+fn a_machine_that_is_started_again_continues_from_the_store() {
+    let mut job = training("");
+    job.wait_training(2, 30);
+    wait_written(&mut job, 2);
+    job.kill_everything();
+    let before = job.events().len();
+    let newest = job.events().iter().map(|event| event.step).max().unwrap();
+    let job = again(job, "--resume-from latest");
+    continues(job, before, newest);
 }
 
 #[test]

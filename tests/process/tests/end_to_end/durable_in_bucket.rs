@@ -3,7 +3,7 @@
 
 use elasticrun_process_tests::{Job, Kind, Running, binaries};
 
-use crate::durable::{ROWS, TRAINS, finish_an_epoch, wait_written};
+use crate::durable::{ROWS, TRAINS, continues, wait_written};
 
 /// A job that trains on rows, and the place of its commits, which no other test uses.
 fn training() -> (Running, String) {
@@ -25,21 +25,8 @@ fn a_machine_that_is_started_again_continues_from_the_bucket() {
     let before = job.events().len();
     let newest = job.events().iter().map(|event| event.step).max().unwrap();
     let worker = binaries::worker().display().to_string();
-    let mut job = job.resume(&format!("{TRAINS} {place} --resume-from latest {worker}"));
-    job.wait_for("it trains again", |events| {
-        let mut new = events[before..].iter();
-        new.find(|event| event.kind == Kind::Step).map(|_| ())
-    });
-    let [loading] = job.decisions("durable_commit_loading").try_into().unwrap();
-    let count = loading["commit"]["count"].as_u64().unwrap();
-    assert!(0 < count && count <= newest + 1, "{loading}");
-    // The test worker commits each step.
-    let begun: Vec<_> = (job.events()[before..].iter())
-        .filter(|event| event.kind == Kind::Round)
-        .map(|event| event.step)
-        .collect();
-    assert_eq!(begun, [count; 2]);
-    finish_an_epoch(job, before);
+    let job = job.resume(&format!("{TRAINS} {place} --resume-from latest {worker}"));
+    continues(job, before, newest);
 }
 
 #[test]

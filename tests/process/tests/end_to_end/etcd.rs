@@ -1,13 +1,11 @@
 //! A journal in a real cluster of etcd, and drivers that continue its run.
 
-use std::collections::BTreeSet;
-
 use elasticrun_etcd_tests::Cluster;
-use elasticrun_process_tests::{Beside, Event, Job, Kind, Proxy, Running, send_signal};
+use elasticrun_process_tests::{Beside, Job, Proxy, Running, send_signal};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::assert_nothing_lost;
+use crate::support::{assert_nothing_lost, next_steps, workers};
 
 /// A cluster, or the end of the test with the reason why there is none.
 macro_rules! cluster {
@@ -44,6 +42,16 @@ struct Journaled {
 impl Journaled {
     fn start(cluster: &Cluster, job: Job) -> Self {
         Self::start_at(&cluster.endpoints().join(","), job)
+    }
+
+    /// A job on discovered hosts whose driver reaches the cluster over a proxy. Later drivers reach it directly.
+    fn start_over_proxy(cluster: &Cluster) -> (Self, Proxy) {
+        let direct = cluster.endpoints().remove(0);
+        let proxy = Proxy::to_address(direct.parse().unwrap());
+        let over_proxy = format!("127.0.0.1:{}", proxy.port);
+        let mut run = Self::start_at(&over_proxy, Job::new(DISCOVERED).discovered(HOSTS));
+        run.resume = run.resume.replace(&over_proxy, &direct);
+        (run, proxy)
     }
 
     fn start_at(endpoints: &str, job: Job) -> Self {
@@ -85,22 +93,8 @@ struct Standby {
 impl Standby {
     /// Where it will listen.
     fn address(&self) -> String {
-        let said = self.driver.said();
-        let after = said.split(": standby driver at ").nth(1).unwrap();
-        after.split([';', ',']).next().unwrap().to_owned()
+        self.driver.standby_address().unwrap()
     }
-}
-
-/// The workers of events.
-fn workers(events: &[Event]) -> BTreeSet<u32> {
-    events.iter().map(|event| event.pid).collect()
-}
-
-/// Waits until all four workers have committed a step that is newer than all steps so far. Gives the events.
-fn next_steps(job: &mut Running) -> Vec<Event> {
-    let steps = job.events().iter().filter(|e| e.kind == Kind::Step);
-    let newest = steps.map(|event| event.step).max().unwrap_or(0);
-    job.wait_training(4, newest + 2)
 }
 
 #[test]
@@ -304,12 +298,8 @@ fn a_driver_that_stands_still_is_replaced_and_ends() {
 #[test]
 fn a_driver_that_could_not_write_is_replaced_and_ends() {
     let cluster = cluster!(1);
-    let direct = cluster.endpoints().remove(0);
-    let proxy = Proxy::to_address(direct.parse().unwrap());
-    let job = Job::new(DISCOVERED).discovered(HOSTS);
-    let mut run = Journaled::start_at(&format!("127.0.0.1:{}", proxy.port), job);
+    let (mut run, proxy) = Journaled::start_over_proxy(&cluster);
     let before = workers(&run.job.wait_training(4, 3));
-    run.resume = (run.resume).replace(&format!("127.0.0.1:{}", proxy.port), &direct);
     let mut standby = run.standby();
     run.job.wait_said(&standby.address());
     proxy.cut();
@@ -334,14 +324,8 @@ fn a_driver_that_could_not_write_is_replaced_and_ends() {
 #[test]
 fn a_driver_that_is_cut_off_from_the_cluster_keeps_its_agents() {
     let cluster = cluster!(1);
-    let direct = cluster.endpoints().remove(0);
-    let proxy = Proxy::to_address(direct.parse().unwrap());
-    let job = Job::new(DISCOVERED).discovered(HOSTS);
-    let mut run = Journaled::start_at(&format!("127.0.0.1:{}", proxy.port), job);
+    let (mut run, proxy) = Journaled::start_over_proxy(&cluster);
     let before = workers(&run.job.wait_training(4, 3));
-    run.resume = run
-        .resume
-        .replace(&format!("127.0.0.1:{}", proxy.port), &direct);
     let mut standby = run.standby();
     proxy.cut();
     standby

@@ -3,7 +3,10 @@
 use elasticrun_process_tests::{Event, Job, Kind, Running, send_signal};
 use nix::sys::signal::Signal;
 
-use crate::support::{first, parent_of};
+use crate::{
+    durable::finish_an_epoch,
+    support::{first, parent_of},
+};
 
 /// Two workers on the first host. The second one is not needed for them.
 const TRAINS: &str = "-np 2 --min-np 2 --max-np 2 -H localhost:2,127.0.0.1:2 --blacklist forever \
@@ -27,10 +30,6 @@ fn replicated(job: &Running) -> Vec<u64> {
     records.iter().map(count).collect()
 }
 
-fn epoch(event: &Event) -> u64 {
-    event.text.parse().unwrap_or(0)
-}
-
 /// Waits until new processes train, and returns the first event of their round.
 fn wait_new_processes(job: &mut Running) -> Event {
     job.wait_for("new processes train", |events| {
@@ -39,20 +38,6 @@ fn wait_new_processes(job: &mut Running) -> Event {
         let begun = new.find(|event| event.kind == Kind::Round)?.clone();
         new.any(|event| event.kind == Kind::Step).then_some(begun)
     })
-}
-
-/// Trains until two more epochs have passed, which checks their rows, and ends.
-fn finish_an_epoch(mut job: Running) -> elasticrun_process_tests::Ended {
-    let from = job.events().len();
-    job.wait_for("two epochs more", |events| {
-        let steps = events[from..].iter().filter(|e| e.kind == Kind::Step);
-        let epochs: Vec<u64> = steps.map(epoch).collect();
-        (epochs.last()? >= &(epochs.first()? + 2)).then_some(())
-    });
-    job.finish();
-    let ended = job.end();
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
-    ended
 }
 
 #[test]
@@ -69,7 +54,8 @@ fn a_host_that_is_lost_with_all_workers_is_replaced_from_a_replica() {
     // The test worker commits each step.
     assert!(begun.step >= *before.last().unwrap(), "{begun:?}");
     assert!(replicated(&job).contains(&begun.step), "{begun:?}");
-    let ended = finish_an_epoch(job);
+    let from = job.events().len();
+    let ended = finish_an_epoch(job, from);
     assert_eq!(ended.sizes(), [2, 2]);
 }
 

@@ -1,6 +1,8 @@
 //! Helpers of several modules.
 
-use elasticrun_process_tests::{Event, Fault, Kind, Point, What, When};
+use std::collections::BTreeSet;
+
+use elasticrun_process_tests::{Event, Fault, Kind, Point, Running, What, When};
 
 /// Two hosts of two slots, 2 to 4 workers, and failed hosts stay out: the usual set-up.
 pub(crate) const USUAL: &str = "-np 2 --min-np 2 --max-np 4 --blacklist forever";
@@ -95,4 +97,16 @@ pub(crate) fn parent_of(pid: u32) -> u32 {
         .find_map(|line| line.strip_prefix("PPid:"))
         .unwrap();
     parent.trim().parse().unwrap()
+}
+
+/// The workers of events.
+pub(crate) fn workers(events: &[Event]) -> BTreeSet<u32> {
+    events.iter().map(|event| event.pid).collect()
+}
+
+/// Waits until all four workers have committed a step that is newer than all steps so far. Gives the events.
+pub(crate) fn next_steps(job: &mut Running) -> Vec<Event> {
+    let steps = job.events().iter().filter(|e| e.kind == Kind::Step);
+    let newest = steps.map(|event| event.step).max().unwrap_or(0);
+    job.wait_training(4, newest + 2)
 }

@@ -1,7 +1,7 @@
 //! A driver that is killed, and another one that continues its run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{SocketAddr, TcpListener},
     path::Path,
     process::{Command, Stdio},
@@ -15,7 +15,7 @@ use elasticrun_process_tests::{
 };
 use nix::sys::signal::Signal;
 
-use crate::support::{assert_nothing_lost, first};
+use crate::support::{assert_nothing_lost, first, next_steps, workers};
 
 /// Four workers on two hosts of this machine. Agents wait long enough for a driver on a busy machine.
 const FOUR: &str = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --launcher local --blacklist forever \
@@ -61,18 +61,6 @@ impl Survivor {
         self.job = self.job.resume(&self.resume);
         self
     }
-}
-
-/// The workers of events.
-fn workers(events: &[Event]) -> BTreeSet<u32> {
-    events.iter().map(|event| event.pid).collect()
-}
-
-/// Waits until all four workers have committed a step that is newer than all steps so far. Gives the events.
-fn next_steps(job: &mut Running) -> Vec<Event> {
-    let steps = job.events().iter().filter(|e| e.kind == Kind::Step);
-    let newest = steps.map(|event| event.step).max().unwrap_or(0);
-    job.wait_training(4, newest + 2)
 }
 
 /// Checks that each worker has committed each step of its round once.
