@@ -1,7 +1,8 @@
 //! Faults and changes. The target of a fault is chosen when the fault is injected.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
+use elasticrun_core::Time;
 use elasticrun_protocol::Process;
 
 use crate::rng::Rng;
@@ -120,6 +121,19 @@ pub(crate) enum Fault {
     HangPoll(Duration),
     /// The user ends the job.
     Stop,
+}
+
+/// A fault that has struck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strike {
+    pub(crate) at: Time,
+    pub(crate) fault: Fault,
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.at, self.fault)
+    }
 }
 
 /// The longest time of a notice.

@@ -6,6 +6,7 @@
 //! Invariants are checked all the time, one file each in [`invariants`]. At last the faults stop and the job must end.
 //!
 //! `elasticrun-sim --seeds 100000` searches for violations; `elasticrun-sim --seed S --trace` replays one.
+//! `elasticrun-sim --seed S --shrink` looks for the few hardships with which the violation remains: [`shrink`].
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +23,13 @@ mod reference;
 mod rng;
 mod runner;
 mod scenario;
+pub mod shrink;
 mod trace;
 mod world;
 
+pub use fault::Strike;
 #[cfg(feature = "mutants")]
 pub use mutants::{Sighting, run_mutant, sightings};
-pub use runner::{Report, Summary, run_seed, run_seeds};
+pub use runner::{Report, Summary, run_seed, run_seeds, run_simplified};
 pub use trace::Detail;
 pub use world::Violation;

@@ -8,7 +8,8 @@ use std::sync::{
 use elasticrun_core::mutant::{self, Mutant};
 
 use crate::{
-    runner::{Report, run_seed},
+    runner::{Report, run_seed, run_simplified},
+    shrink::Simplification,
     trace::Detail,
 };
 
@@ -21,10 +22,10 @@ pub struct Sighting {
     pub seen: Option<Report>,
 }
 
-/// Runs one seed with a mistake planted into the core.
-pub fn run_mutant(seed: u64, detail: Detail, mutant: Mutant) -> Report {
+/// Runs one seed with a mistake planted into the core, without the hardships that a simplification takes away.
+pub fn run_mutant(mutant: Mutant, seed: u64, simplification: &Simplification) -> Report {
     mutant::plant(Some(mutant));
-    let report = run_seed(seed, detail);
+    let report = run_simplified(seed, Detail::Brief, simplification);
     mutant::plant(None);
     report
 }
@@ -42,8 +43,8 @@ pub fn sightings(
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut reports =
-                        (0..seeds).map(|seed| run_mutant(seed, Detail::Brief, *mutant));
+                    let whole = Simplification::default();
+                    let mut reports = (0..seeds).map(|seed| run_mutant(*mutant, seed, &whole));
                     // A seed that fails without the mistake proves nothing.
                     let well = |seed| run_seed(seed, Detail::Brief).violation.is_none();
                     let shows = |report: &Report| report.violation.is_some() && well(report.seed);

@@ -10,12 +10,14 @@ use std::{
 };
 
 use crate::{
+    fault::Strike,
+    shrink::Simplification,
     trace::Detail,
     world::{Violation, World},
 };
 
 /// The result of a seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
@@ -33,16 +35,22 @@ pub struct Report {
     pub epochs: u64,
     /// The outcome of the job, as text; none if it did not end.
     pub outcome: Option<String>,
+    /// Faults that have struck, in this order.
+    pub strikes: Vec<Strike>,
     /// The invariant that did not hold.
     pub violation: Option<Violation>,
 }
 
-/// Runs one seed to its end.
-pub fn run_seed(seed: u64, detail: Detail) -> Report {
-    let run = || {
-        let mut world = World::new(seed, detail);
-        world.run();
-        Report {
+impl Report {
+    fn new(seed: u64, world: Option<World>) -> Self {
+        let Some(world) = world else {
+            return Self {
+                seed,
+                ..Self::default()
+            };
+        };
+        let ended = world.driver.ended.as_ref();
+        Self {
             seed,
             hash: world.trace.hash(),
             events: world.trace.events(),
@@ -50,33 +58,38 @@ pub fn run_seed(seed: u64, detail: Detail) -> Report {
             rounds: world.history.rounds(),
             drivers: world.driver.epoch.0,
             epochs: world.invariants.r7.epochs,
-            outcome: world
-                .driver
-                .ended
-                .as_ref()
-                .map(|(_, outcome)| format!("{outcome:?}")),
+            outcome: ended.map(|(_, outcome)| format!("{outcome:?}")),
+            strikes: world.strikes,
             violation: world.violation,
         }
+    }
+}
+
+/// Runs one seed to its end.
+pub fn run_seed(seed: u64, detail: Detail) -> Report {
+    run_simplified(seed, detail, &Simplification::default())
+}
+
+/// Runs one seed without some of its hardships. The simplification fits the seed:
+/// [`Drawn::check`](crate::shrink::Drawn::check).
+pub fn run_simplified(seed: u64, detail: Detail, simplification: &Simplification) -> Report {
+    let mut world = None;
+    let run = || {
+        let world = world.insert(World::new(seed, detail, simplification));
+        world.run();
     };
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+    let panic = catch_unwind(AssertUnwindSafe(run)).err();
+    let mut report = Report::new(seed, world);
+    if let Some(panic) = panic {
         let text = (panic.downcast_ref::<String>().map(String::as_str))
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("a panic without a text");
-        Report {
-            seed,
-            hash: 0,
-            events: 0,
-            took: Duration::ZERO,
-            rounds: 0,
-            drivers: 0,
-            epochs: 0,
-            outcome: None,
-            violation: Some(Violation {
-                invariant: "panic",
-                what: text.to_owned(),
-            }),
-        }
-    })
+        report.violation = Some(Violation {
+            invariant: "panic",
+            what: text.to_owned(),
+        });
+    }
+    report
 }
 
 /// The results of many seeds.

@@ -4,6 +4,7 @@ mod breaks;
 mod deaths;
 mod hardships;
 mod replicas;
+mod seeded;
 
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::{
     rng::Rng,
     world::reading::DataSet,
 };
+pub(crate) use seeded::Seeded;
 
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug)]
@@ -84,6 +86,8 @@ pub(crate) struct Scenario {
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
+    /// How long events gather at most before the job is settled.
+    pub(crate) gathers: Duration,
     /// Processes start as groups at first.
     pub(crate) groups: Option<GroupPlan>,
     /// Workers have reset callbacks, which read the state that they come back with.
@@ -194,6 +198,7 @@ impl Scenario {
             late_deaths: 0,
             settings,
             late: Duration::ZERO,
+            gathers: Duration::ZERO,
             data: DataSet::draw(data),
             groups: None,
             callbacks: false,

@@ -183,7 +183,7 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     let short = (since.into_iter().chain(slots).chain(fruitless))
         .map(|since| world.driver_now().since(since));
     // A deadline takes effect before events gather, and this check follows when they are settled.
-    let short = short.max().unwrap_or_default() + world.driver.gathers;
+    let short = short.max().unwrap_or_default() + world.plan.gathers;
     if short < world.plan.settings.elastic_timeout {
         return Err(format!("a timeout after {short:?} of too few workers"));
     }

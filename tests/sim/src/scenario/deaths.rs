@@ -70,11 +70,6 @@ impl Scenario {
         })
     }
 
-    /// Whether the driver dies.
-    pub(crate) fn dies(&self) -> bool {
-        self.deaths().next().is_some()
-    }
-
     /// How many of the newest writes to the journal are not durable; none if the run needs no journal.
     pub(crate) fn lag(&self) -> Option<usize> {
         self.deaths().max()

@@ -63,8 +63,6 @@ pub(crate) struct Driver {
     pub(super) last_broken: Option<Round>,
     /// Hosts whose agents connect with the current events. Due deadlines take effect before them.
     pub(crate) connects: BTreeSet<HostId>,
-    /// How long events gather at most before the job is settled.
-    pub(crate) gathers: Duration,
     /// Events gather, and the tick that settles the job is due.
     gathering: bool,
     /// Why the current event must change nothing.
@@ -72,7 +70,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(plan: &Scenario, seed: u64, gathers: Duration) -> Self {
+    pub(super) fn new(plan: &Scenario, seed: u64) -> Self {
         let epoch = FIRST_EPOCH;
         Self {
             epoch,
@@ -92,7 +90,6 @@ impl Driver {
             broken: false,
             last_broken: None,
             connects: BTreeSet::new(),
-            gathers,
             gathering: false,
             inert: None,
         }
@@ -114,7 +111,7 @@ impl Driver {
             clock: Clock::begins(now),
             takeover: Some(takeover),
             began: now,
-            ..Self::new(plan, seed, former.gathers)
+            ..Self::new(plan, seed)
         }
     }
 
@@ -210,7 +207,7 @@ impl World {
         let returns = matches!(&event, JobEvent::AgentConnected(agent) if agent.adoption.is_some() && !self.takes_over(agent));
         self.driver.connects.extend(came.clone());
         self.driver.job.receive(self.driver_now(), event, &mut out);
-        let gathers = self.driver.inert.is_none() && self.driver.gathers > Duration::ZERO;
+        let gathers = self.driver.inert.is_none() && self.plan.gathers > Duration::ZERO;
         if !gathers || self.batch_rng.percent(30) {
             self.settle_job(&mut out);
         }
@@ -384,7 +381,7 @@ impl World {
             return;
         }
         if !self.driver.job.is_settled() {
-            let most = self.driver.gathers.as_micros() as u64;
+            let most = self.plan.gathers.as_micros() as u64;
             let at = self.now + self.batch_rng.micros(0, most);
             self.driver.gathering = true;
             (self.driver.tick_at, self.driver.due) = (Some(at), None);

@@ -6,7 +6,10 @@ use elasticrun_core::{Event as JobEvent, Request, agent::Event as AgentEvent};
 use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 
 use super::{Ev, World, worker::Phase};
-use crate::{fault::Fault, rng::Rng};
+use crate::{
+    fault::{Fault, Strike},
+    rng::Rng,
+};
 
 /// Faults that wait for the next process or launch they can apply to.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +70,10 @@ impl World {
             return;
         }
         self.note(format_args!("FAULT {fault:?}"));
+        self.strikes.push(Strike {
+            at: self.now,
+            fault: fault.clone(),
+        });
         match fault {
             Fault::KillWorker => {
                 if let Some((host, process)) = self.some_worker(|_| true) {

@@ -66,11 +66,13 @@ use elasticrun_protocol::{HostId, Process, Round};
 
 use crate::{
     blame::Blame,
+    fault::Strike,
     history::History,
     invariants::Invariants,
     reference::Reference,
     rng::Rng,
-    scenario::Scenario,
+    scenario::{Scenario, Seeded},
+    shrink::Simplification,
     trace::{Detail, Trace},
 };
 pub(crate) use collective::{RoundSim, Seat};
@@ -130,6 +132,8 @@ pub(crate) struct World {
     pub(crate) invariants: Invariants,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
+    /// Faults that have struck, in this order.
+    pub(crate) strikes: Vec<Strike>,
     /// Faults that wait for the next process or launch they can apply to.
     pending: fault_injection::Pending,
     pub(crate) healed: bool,
@@ -146,24 +150,22 @@ const STORE: u64 = 0x7374_6f72_6500;
 /// Derives the generator of replicas from the seed.
 const REPLICAS: u64 = 0x7265_706c_6963;
 
-/// Derives the generator of batches from the seed.
-const BATCHES: u64 = 0x6261_7463_6865_7300;
-
 /// A run that needs more events than this loops.
 const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
-    pub(crate) fn new(seed: u64, detail: Detail) -> Self {
-        let mut rng = Rng::new(seed);
-        let mut data_rng = Rng::new(!seed);
-        let plan = Scenario::draw(&mut rng, &mut data_rng);
-        let mut batch_rng = Rng::new(seed ^ BATCHES);
-        // Zero in most runs.
-        let gathers = batch_rng.pick(&[0, 0, 0, 500, 5_000]).unwrap_or(0);
-        let gathers = Duration::from_micros(gathers);
+    /// The world of a seed, without the hardships that a simplification takes away.
+    pub(crate) fn new(seed: u64, detail: Detail, simplification: &Simplification) -> Self {
+        let Seeded {
+            scenario: mut plan,
+            mut rng,
+            data: data_rng,
+            batches: batch_rng,
+        } = Seeded::new(seed);
+        simplification.apply(&mut plan);
         let mut world = Self {
             now: Time::ZERO,
-            driver: Driver::new(&plan, rng.seed(), gathers),
+            driver: Driver::new(&plan, rng.seed()),
             journal: Journal::new(plan.lag()),
             hosts: (plan.hosts.iter().zip(0..))
                 .map(|(slots, index)| Host::new(index, *slots))
@@ -189,6 +191,7 @@ impl World {
             invariants: Invariants::default(),
             trace: Trace::new(detail),
             violation: None,
+            strikes: Vec::new(),
             pending: fault_injection::Pending::default(),
             healed: false,
             swept: false,

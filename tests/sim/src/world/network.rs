@@ -181,7 +181,7 @@ impl World {
             durable: true,
             replicas: true,
             task: None,
-            agent: (self.plan.dies()).then_some(self.links[link].agent),
+            agent: (self.journal.is_on()).then_some(self.links[link].agent),
             returns: self.plan.returns,
             adoption,
         }));
