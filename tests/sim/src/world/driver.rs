@@ -298,6 +298,7 @@ impl World {
     /// A heartbeat of an agent: the job may command nothing but the answer.
     pub(super) fn job_beat(&mut self, event: JobEvent) {
         let mut out = Vec::new();
+        let due = self.driver.job.next_deadline();
         self.driver.job.receive(self.driver_now(), event, &mut out);
         for command in out {
             match command {
@@ -311,6 +312,11 @@ impl World {
                     format!("a beat comes, and the job commands {other:?}"),
                 ),
             }
+        }
+        // What hosts hold may change which replicas are needed. A deadline that has passed is noticed when it was to be.
+        let next = self.driver.job.next_deadline();
+        if next.is_some_and(|next| due.is_none_or(|due| next < due)) {
+            self.schedule_job_tick();
         }
     }
 
