@@ -13,9 +13,11 @@
 //!   never without a commit while they fetch the base.
 //! - From the answer to a plan to the next command of the driver no replica is given up. So what the agent has answered
 //!   with can be fetched. A copy that ends meanwhile is kept beside it.
-//! - A copy of a void commit is dropped: the source may not know yet that its newest commit is void.
+//! - A copy of a void commit is dropped: the source may not know yet that its newest commit is void. A copy that goes on
+//!   while the next round starts is kept if its commit leads to the base of that round.
 //!
-//! Not promised: that the newest commit is copied before its host is lost.
+//! Not promised: that the newest commit is copied before its host is lost. A host that was out of reach as a round made
+//! commits void may keep one of these instead of an older valid one.
 
 use std::time::Duration;
 
@@ -71,10 +73,12 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Whether a commit is of the round that is followed, or the one from which that began. Others are void or older.
+    /// Whether a commit is of the round that is followed, or leads to its base. An older one of the round of the base does, so
+    /// it is not void. Of others that is unknown.
     fn has(&self, commit: CommitId) -> bool {
         let void = planted(Mutant::VoidReplica);
-        commit.round >= self.round || Some(commit) == self.base || void
+        let leads_to = |base: CommitId| commit.round == base.round && commit <= base;
+        commit.round >= self.round || self.base.is_some_and(leads_to) || void
     }
 }
 

@@ -191,6 +191,39 @@ fn a_copy_of_a_void_commit_is_dropped() {
 }
 
 #[test]
+fn a_copy_that_outlasts_the_start_of_a_round_is_kept() {
+    let mut bench = Bench::replicating(seconds(10), None);
+    follow(&mut bench, 1, 1, None);
+    bench.pass(seconds(10), true);
+    answer(&mut bench, 2);
+    follow(&mut bench, 2, 2, Some(commit(1, 7)));
+    assert_eq!(
+        copied(&mut bench, 1, commit(1, 3)),
+        [reported(commit(1, 3))],
+        "it is older than the base, and not void"
+    );
+    assert_eq!(bench.pass(seconds(10), true), [copy(2, Some(commit(1, 3)))]);
+    assert_eq!(
+        copied(&mut bench, 2, commit(2, 1)),
+        [forget(1), reported(commit(2, 1))]
+    );
+}
+
+#[test]
+fn a_copy_of_an_earlier_round_than_that_of_the_base_is_dropped() {
+    let mut bench = Bench::replicating(seconds(10), None);
+    follow(&mut bench, 1, 1, None);
+    bench.pass(seconds(10), true);
+    answer(&mut bench, 3);
+    follow(&mut bench, 2, 3, Some(commit(2, 4)));
+    assert_eq!(
+        copied(&mut bench, 1, commit(1, 3)),
+        [forget(1)],
+        "round 2 may have made it void"
+    );
+}
+
+#[test]
 fn a_void_replica_does_not_keep_the_base_away() {
     let mut bench = keeping();
     follow(&mut bench, 2, 2, Some(commit(1, 1)));
