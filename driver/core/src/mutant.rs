@@ -483,6 +483,8 @@ mutants! {
     NeverReplicated: "R12",
     /// A host gives up its replica at the start of a round, before another commit is in its memory.
     ReplicaGivenUp: "replicas",
+    /// A member counts as a host that keeps commits before it has one.
+    NewcomerHolds: "replicas",
 
     // The boundary.
     /// A held worker passes the boundary before it knows K.

@@ -9,6 +9,7 @@ pub(crate) mod ends;
 pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
+pub(crate) mod last_commit;
 pub(crate) mod later_driver;
 mod launches;
 pub(crate) mod newcomers;
@@ -58,6 +59,7 @@ pub(crate) struct Invariants {
     filling: filling::Memory,
     newcomers: newcomers::Memory,
     groups: groups::Memory,
+    pub(crate) last_commit: last_commit::Memory,
     pub(crate) later_driver: later_driver::Memory,
     paths: paths::Memory,
     r2: r2::Memory,
@@ -199,6 +201,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         reserve::on_command(world, command);
         returns::on_command(world, command, commands);
         newcomers::on_command(world, command);
+        last_commit::on_command(world, command, commands);
         if !matches!(command, Command::Disconnect { host, .. } if goes_away(commands, host)) {
             success::on_command(world, command);
         }
@@ -289,6 +292,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         }
     }
     let members = started.members();
+    last_commit::started(world);
     world.history.started(round, base);
     world.rounds.insert(round, RoundSim::new(base, members));
 }

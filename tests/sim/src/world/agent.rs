@@ -261,6 +261,7 @@ impl World {
             }
             Command::Forget { process } => {
                 invariants::r12::may_forget(self, host, process);
+                invariants::last_commit::forgets(self, host, process);
                 if !self.hosts[host].workers.contains_key(&process) {
                     self.hosts[host].memories.of.remove(&process);
                 }

@@ -147,7 +147,9 @@ impl World {
             process,
             refused,
         };
+        self.invariants.last_commit.arrives(Some((host, process)));
         self.machine_event(host, agent, event);
+        self.invariants.last_commit.arrives(None);
     }
 
     /// Schedules an event of the agent that a host has now.

@@ -123,6 +123,19 @@ impl Host {
             .collect()
     }
 
+    /// Complete commits of one process.
+    pub(crate) fn commits_of(&self, process: Process) -> Vec<CommitId> {
+        let shared = self.memories.of.get(&process);
+        let commits = shared.into_iter().flat_map(|shared| shared.complete());
+        commits.map(|commit| commit.id).collect()
+    }
+
+    /// Complete commits of all processes but one.
+    pub(crate) fn commits_beside(&self, process: Process) -> Vec<CommitId> {
+        let others = self.memories.of.keys().filter(|other| **other != process);
+        others.flat_map(|other| self.commits_of(*other)).collect()
+    }
+
     /// Whether another dead process has the newest commit of this one. A living process may overwrite it.
     pub(crate) fn has_copy_of(&self, process: Process) -> bool {
         let dead = |other: &&Process| !self.workers.contains_key(other) && **other != process;

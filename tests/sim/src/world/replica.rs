@@ -90,7 +90,9 @@ impl World {
                 AgentEvent::Copied { process, copied }
             }
         };
+        self.invariants.last_commit.arrives(Some((host, process)));
         self.machine_event(host, agent, event);
+        self.invariants.last_commit.arrives(None);
     }
 
     fn copy_failed(&self, process: Process) -> AgentEvent {
