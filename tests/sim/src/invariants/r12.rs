@@ -216,13 +216,20 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     if !world.is_reached(&world.hosts[host].id) {
         return;
     }
+    // The driver has given up this load, and the store still has the commit.
+    let is_stored =
+        (world.store.iter()).any(|stored| stored.commit.id == newest && !stored.damaged);
+    let is_arriving = world.invariants.last_commit.is_arriving(host, process);
+    if is_stored && is_arriving {
+        return;
+    }
     // A newer one takes its place, unless the agent has answered a plan that names this one.
     let last = world.rounds.last_key_value().map(|(round, _)| *round);
     let heard = last.max(Some(world.hosts[host].planned));
     let answered = world.hosts[host].answered.as_ref().map(|(round, _)| *round);
     let kept = world.hosts[host].newest_kept_beside(process);
-    let is_replaced =
-        answered <= heard && kept.is_some_and(|kept| kept > newest && world.history.is_valid(kept));
+    let is_replaced = (answered <= heard || is_arriving)
+        && kept.is_some_and(|kept| kept > newest && world.history.is_valid(kept));
     let needed = world.history.is_valid(newest)
         && !is_replaced
         && !world.hosts[host].has_copy_of(process)
