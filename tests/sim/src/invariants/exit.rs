@@ -32,6 +32,12 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
 }
 
+/// Whether the agents have got the order to kill. The driver gives them up at its next deadline, before anything else.
+pub(crate) fn gives_up(world: &World) -> bool {
+    let memory = &world.invariants.exit;
+    memory.ended.is_some() && !memory.killed.is_empty()
+}
+
 /// The commands of one step of the job, before they are carried out.
 pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
     let now = world.driver_now();

@@ -133,14 +133,18 @@ pub(super) fn knows_last(world: &World) -> bool {
 
 /// Whether the driver can know of all members of the round that started last.
 pub(super) fn knows_members(world: &World) -> bool {
-    let Some(known) = &world.invariants.later_driver.members else {
-        return true;
-    };
     let last = world.rounds.last_key_value();
     last.is_none_or(|(round, sim)| {
-        let named = |seat: &Seat| (*round, world.hosts[seat.host].id.clone(), seat.process);
-        sim.seats.iter().all(|seat| known.contains(&named(seat)))
+        (sim.seats.iter()).all(|seat| knows_member(world, *round, seat))
     })
+}
+
+/// Whether the driver can know that a process was a member of a round. The records may lack it, and its agent names only the
+/// round that its workers train in.
+pub(super) fn knows_member(world: &World, round: Round, seat: &Seat) -> bool {
+    let known = world.invariants.later_driver.members.as_ref();
+    let named = (round, world.hosts[seat.host].id.clone(), seat.process);
+    known.is_none_or(|known| known.contains(&named))
 }
 
 /// Whether the driver can know that any round has started.

@@ -158,7 +158,9 @@ impl World {
                 }
             }
         }
-        let repeated = self.is_repeated(&event);
+        // Of what comes with the last deadline after the end, the job takes nothing.
+        let too_late = late && invariants::exit::gives_up(self);
+        let repeated = too_late || self.is_repeated(&event);
         if !repeated {
             invariants::ends::event(self, &event);
             invariants::exit::event(self, &event);
@@ -168,7 +170,7 @@ impl World {
                 invariants::groups::event(self, &event);
             }
         }
-        for report in self.kept_reports(&event) {
+        for report in self.kept_reports(&event).into_iter().filter(|_| !too_late) {
             invariants::heard(self, &report);
         }
         if let JobEvent::AgentConnected(agent) = &event
