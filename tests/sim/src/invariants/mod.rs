@@ -159,9 +159,13 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 r12::on_decision(world, decision);
                 groups::on_decision(world, decision);
             }
+            // From here on, commands concern the agent that has connected.
+            Command::Admit { host, .. } => {
+                world.driver.admitted.insert(host.clone());
+            }
             // The agent that connects replaces another.
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
-                if world.driver.connects.contains(host) => {}
+                if world.driver.is_replaced(host) => {}
             // The agent may return.
             Command::Disconnect { host, .. } if goes_away(commands, host) => {
                 r12::lost(world, host);

@@ -63,6 +63,8 @@ pub(crate) struct Driver {
     pub(super) last_broken: Option<Round>,
     /// Hosts whose agents connect with the current events. Due deadlines take effect before them.
     pub(crate) connects: BTreeSet<HostId>,
+    /// Those of them whose agents are admitted.
+    pub(crate) admitted: BTreeSet<HostId>,
     /// Events gather, and the tick that settles the job is due.
     gathering: bool,
     /// Why the current event must change nothing.
@@ -90,6 +92,7 @@ impl Driver {
             broken: false,
             last_broken: None,
             connects: BTreeSet::new(),
+            admitted: BTreeSet::new(),
             gathering: false,
             inert: None,
         }
@@ -118,6 +121,11 @@ impl Driver {
     /// Whether a driver lives.
     pub(super) fn lives(&self) -> bool {
         !self.exited && !self.dead
+    }
+
+    /// Whether the end of a connection is that of an agent which the one that connects replaces.
+    pub(crate) fn is_replaced(&self, host: &HostId) -> bool {
+        self.connects.contains(host) && !self.admitted.contains(host)
     }
 
     /// Whether it is undecided whether the round of the former driver goes on.
@@ -207,7 +215,10 @@ impl World {
             _ => None,
         };
         let returns = matches!(&event, JobEvent::AgentConnected(agent) if agent.adoption.is_some() && !self.takes_over(agent));
-        self.driver.connects.extend(came.clone());
+        if let Some(host) = &came {
+            self.driver.connects.insert(host.clone());
+            self.driver.admitted.remove(host);
+        }
         self.driver.job.receive(self.driver_now(), event, &mut out);
         let gathers = self.driver.inert.is_none() && self.plan.gathers > Duration::ZERO;
         if !gathers || self.batch_rng.percent(30) {
@@ -217,6 +228,7 @@ impl World {
         self.before_event = None;
         if self.driver.job.is_settled() {
             self.driver.connects.clear();
+            self.driver.admitted.clear();
         }
         if let Some(host) = came.filter(|_| !returns) {
             self.blame.agent_came(self.driver_now(), &host);
@@ -334,6 +346,7 @@ impl World {
             self.settle_job(&mut out);
             self.obey(out);
             self.driver.connects.clear();
+            self.driver.admitted.clear();
         }
         self.driver.broken = false;
         let mut out = Vec::new();
