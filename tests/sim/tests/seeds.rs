@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 55] = [
+const ONCE_FAILED: [(u64, &str); 57] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -194,6 +194,14 @@ const ONCE_FAILED: [(u64, &str); 55] = [
     (
         32786,
         "a later driver counted a round again whose members were recorded no more",
+    ),
+    (
+        148926,
+        "a failure that waited for the take-over counted as its host returned, and again under the next driver",
+    ),
+    (
+        193232,
+        "a script that failed during a take-over ended the job before the other hosts were back",
     ),
 ];
 

@@ -79,21 +79,24 @@ impl Job {
         }
     }
 
-    /// Applies a report. A failure waits while an earlier one of the same agent does: the records name the newest report that
-    /// is applied, so they must not have the effects of a later one.
+    /// Applies a report. During a take-over, a failure waits while an earlier one of the same agent does: the records name the
+    /// newest report that is applied, so they must not have the effects of a later one. What it means to a group depends on
+    /// the members of all hosts, so there it always waits.
     pub(super) fn reported_in_turn(
         &mut self,
         now: Time,
         host: &HostId,
+        number: u64,
         report: AgentReport,
         out: &mut Out,
     ) {
         let up = self.fleet.host(host).and_then(|state| state.up());
-        let is_behind = up.is_some_and(|up| up.recorded.is_some());
+        let waits = self.groups.leads() || up.is_some_and(|up| up.recorded.is_some());
         let takeover = self.takeover.as_mut();
-        match takeover.filter(|takeover| is_behind && !takeover.is_decided()) {
+        match takeover.filter(|takeover| waits && !takeover.is_decided()) {
             Some(takeover) if is_failure(&report) => {
                 takeover.failures.push((host.clone(), report));
+                self.fleet.hold_back_applied(host, number.saturating_sub(1));
             }
             _ => self.reported(now, host, report, out),
         }

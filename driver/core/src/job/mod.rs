@@ -443,7 +443,7 @@ impl Job {
                     reject(out, &host, Rejected::Repeated);
                 } else {
                     self.heard(now, &host);
-                    self.reported_in_turn(now, &host, report, out);
+                    self.reported_in_turn(now, &host, number, report, out);
                 }
             }
             Event::Requested { id, request } => self.requested(now, id, request, out),

@@ -56,12 +56,19 @@ impl Job {
         });
         for FromAgent { number, report, .. } in &adoption.reports {
             if self.is_new(host, *number) || planted(Mutant::ReportsRepeated) {
-                self.repeated(now, host, report.clone(), out);
+                match self.results.outcome() {
+                    None => self.reported_in_turn(now, host, *number, report.clone(), out),
+                    Some(_) => self.repeated(now, host, report.clone(), out),
+                }
             }
         }
         if self.results.outcome().is_none() {
             self.compare(now, host, adoption, out);
             self.send_again(now, host, was_away, out);
+            if !self.is_taking_over() {
+                // Failures that had to wait while the host was away count by now.
+                self.fleet.release_applied(host);
+            }
             self.store_reader_connected(host, agent.durable);
         }
         self.send_beat(host, 0, out);
@@ -200,10 +207,11 @@ impl Job {
         }
     }
 
-    /// Compares the processes of an agent with those of the job.
+    /// Compares the processes of an agent with those of the job. A failure that waits for the take-over is not counted here.
     fn compare(&mut self, now: Time, host: &HostId, adoption: &Adoption, out: &mut Out) {
         for worker in &adoption.workers {
             match self.fleet.current(host, worker.process) {
+                Some(_) if self.failure_waits(host, worker.process) => {}
                 Some(live) => self.compare_one(now, host, live, worker, out),
                 None if worker.phase == AdoptedPhase::Dying => {}
                 None => self.send_stop(host, worker.process, StopReason::Removed, out),
@@ -215,7 +223,9 @@ impl Job {
         let has =
             |live: &&Live| (adoption.workers.iter()).any(|worker| worker.process == live.process);
         for live in lives.iter().filter(|live| !has(live)) {
-            self.missing(now, host, *live, adoption, out);
+            if !self.failure_waits(host, live.process) {
+                self.missing(now, host, *live, adoption, out);
+            }
         }
         if self.is_ending() {
             self.stop_all_outsiders(out);

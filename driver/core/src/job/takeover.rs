@@ -352,11 +352,11 @@ impl Job {
         let live = self.fleet.current(host, process);
         let trains = live.is_some_and(|live| live.life == Life::Training { round });
         self.registry.state(host, process) == Some(State::Successful)
-            || trains && !self.has_failed(host, process)
+            || trains && !self.failure_waits(host, process)
     }
 
     /// Whether an agent has reported the failure of a process, which is not applied yet.
-    fn has_failed(&self, host: &HostId, process: Process) -> bool {
+    pub(super) fn failure_waits(&self, host: &HostId, process: Process) -> bool {
         let failures = self.takeover.iter().flat_map(|takeover| &takeover.failures);
         let failed = |(of, report): &(HostId, AgentReport)| {
             of == host && super::adopting::process_of(report) == Some(process)

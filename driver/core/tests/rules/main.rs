@@ -12,6 +12,7 @@ mod going_back;
 mod groups;
 mod harness;
 mod hosts;
+mod later_driver;
 mod launching;
 mod probing;
 mod registration;

@@ -134,9 +134,7 @@ pub(super) fn knows_last(world: &World) -> bool {
 /// Whether the driver can know of all members of the round that started last.
 pub(super) fn knows_members(world: &World) -> bool {
     let last = world.rounds.last_key_value();
-    last.is_none_or(|(round, sim)| {
-        (sim.seats.iter()).all(|seat| knows_member(world, *round, seat))
-    })
+    last.is_none_or(|(round, sim)| (sim.seats.iter()).all(|seat| knows_member(world, *round, seat)))
 }
 
 /// Whether the driver can know that a process was a member of a round. The records may lack it, and its agent names only the

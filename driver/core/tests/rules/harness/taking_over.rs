@@ -85,6 +85,11 @@ impl Harness {
         self.comes_back_as(name, self.adoption(name));
     }
 
+    /// The agent of a host has a report that this driver does not receive.
+    pub(crate) fn says_to_nobody(&mut self, name: &str, report: AgentReport) {
+        self.keeps_report(&HostId::new(name), self.epoch, report);
+    }
+
     /// The agent of a host comes back with this state.
     pub(crate) fn comes_back_as(&mut self, name: &str, adoption: Adoption) {
         let agent = AgentConnected {

@@ -1,0 +1,111 @@
+//! A later driver that learns late, or not at all, what the former one knew.
+
+use elasticrun_core::{Decision, RestartMode, Settings};
+use elasticrun_protocol::{
+    AgentReport, Process,
+    control::{Adoption, Exit},
+};
+
+use crate::harness::{Harness, host, range};
+
+fn elastic() -> Settings {
+    Settings {
+        cooldown: range(20, 300),
+        ..Settings::elastic(4, 1, Some(4))
+    }
+}
+
+/// Two hosts with two workers each train in round 1. Agents return.
+fn trains(settings: Settings) -> Harness {
+    let mut harness = Harness::new(settings);
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!((harness.started(), harness.size()), (1, 4));
+    harness.commit();
+    harness
+}
+
+/// Two scripts train on each of two hosts.
+fn scripts(settings: Settings) -> Harness {
+    let mut harness = Harness::new(settings);
+    harness.slow = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4);
+    harness
+}
+
+fn exited(process: Process, exit: Exit) -> AgentReport {
+    AgentReport::Exited {
+        process,
+        exit,
+        tail: Vec::new(),
+        stopped: false,
+    }
+}
+
+fn took_over(harness: &Harness) -> bool {
+    let is = |note: &Decision| matches!(note, Decision::TookOver { .. });
+    harness.notes.iter().any(is)
+}
+
+fn failures(harness: &Harness) -> usize {
+    let failed = |note: &&Decision| matches!(note, Decision::WorkerFailed { .. });
+    harness.notes.iter().filter(failed).count()
+}
+
+/// What the agent of a host has kept of this driver.
+fn kept_of(harness: &Harness, name: &str) -> Adoption {
+    let mut adoption = harness.adoption(name);
+    adoption.epoch.0 += 1;
+    adoption
+}
+
+#[test]
+fn a_failure_that_waits_for_other_hosts_waits_also_if_its_host_returns() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    let process = harness.forgets("b", 1);
+    harness.comes_back_and_says("b", vec![exited(process, Exit::Signal(9))]);
+    harness.breaks_off("b");
+    harness.returns("b", kept_of(&harness, "b"));
+    assert_eq!(failures(&harness), 0, "a is not back");
+    harness.comes_back_with_workers("a");
+    assert!(took_over(&harness));
+    assert_eq!((failures(&harness), harness.blacklisted()), (1, 1));
+}
+
+/// The records name the newest report that is applied, so they cannot tell that a later one is applied and an earlier is not.
+#[test]
+fn a_failure_of_a_host_that_returns_waits_for_the_earlier_ones() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    let first = harness.forgets("b", 0);
+    harness.comes_back_and_says("b", vec![exited(first, Exit::Signal(9))]);
+    harness.breaks_off("b");
+    let second = harness.forgets("b", 1);
+    harness.says_to_nobody("b", exited(second, Exit::Signal(9)));
+    harness.returns("b", kept_of(&harness, "b"));
+    assert_eq!(failures(&harness), 0, "a is not back");
+    harness.comes_back_with_workers("a");
+    assert_eq!(failures(&harness), 2);
+}
+
+/// The workers of b have attached, so the failure is that of one worker.
+#[test]
+fn a_script_that_fails_before_all_hosts_are_back_ends_no_job() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Auto,
+        ..elastic()
+    });
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.kill("a", 0);
+    assert_eq!((failures(&harness), harness.outcome.clone()), (0, None));
+    let mut adoption = harness.adoption("b");
+    for worker in &mut adoption.workers {
+        worker.attached = true;
+    }
+    harness.comes_back_as("b", adoption);
+    assert!(took_over(&harness) && failures(&harness) == 1);
+    assert_eq!((harness.blacklisted(), harness.outcome), (1, None));
+}
