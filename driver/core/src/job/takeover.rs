@@ -199,6 +199,14 @@ impl Job {
         self.adopt_processes(now, host, adoption, &reports, out);
         if !self.is_taking_over() {
             self.end_former(host, out);
+            self.stop_late_outsiders(out);
+        }
+    }
+
+    /// Stops processes in no round that came back once a member had finished: no further round is formed.
+    fn stop_late_outsiders(&mut self, out: &mut Out) {
+        if self.is_ending() {
+            self.stop_all_outsiders(out);
         }
     }
 
@@ -408,6 +416,7 @@ impl Job {
         self.probing.round_started(waiting);
         // Workers that left an older round, and those that trained in another one.
         self.abort_former(None, out);
+        self.stop_late_outsiders(out);
     }
 
     /// Records the ends of members that no agent has brought back. Returns whether some of them may train unseen.
@@ -452,8 +461,8 @@ impl Job {
         self.abort_former(None, out);
         if self.is_ending() {
             self.exits_since = Some(now);
-            self.stop_all_outsiders(out);
         }
+        self.stop_late_outsiders(out);
     }
 
     fn decided(&mut self, round: Option<Round>, out: &mut Out) {

@@ -2,8 +2,8 @@
 
 use elasticrun_core::{Decision, RestartMode, Settings};
 use elasticrun_protocol::{
-    AgentReport, Process,
-    control::{Adoption, Exit},
+    AgentCommand, AgentReport, Process,
+    control::{Adoption, Exit, StopReason},
 };
 
 use crate::harness::{Harness, host, range};
@@ -88,6 +88,33 @@ fn a_failure_of_a_host_that_returns_waits_for_the_earlier_ones() {
     assert_eq!(failures(&harness), 0, "a is not back");
     harness.comes_back_with_workers("a");
     assert_eq!(failures(&harness), 2);
+}
+
+#[test]
+fn a_spare_that_comes_back_after_the_first_success_is_stopped() {
+    let mut harness = Harness::new(Settings {
+        spares: 1,
+        ..elastic()
+    });
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2), host("c", 1)]);
+    assert_eq!((harness.size(), harness.runs("c")), (4, 1));
+    harness.driver_dies(0);
+    let done = harness.forgets("a", 0);
+    harness.comes_back_and_says("a", vec![exited(done, Exit::Code(0))]);
+    harness.comes_back_with_workers("b");
+    assert!(took_over(&harness));
+    let spare = harness.current("c", 0);
+    harness.comes_back_with_workers("c");
+    let stop = AgentCommand::Stop {
+        process: spare,
+        why: StopReason::JobEnded,
+    };
+    assert!(
+        harness.sent.contains(&("c".into(), stop)),
+        "{:?}",
+        harness.sent
+    );
 }
 
 /// The workers of b have attached, so the failure is that of one worker.
