@@ -118,6 +118,11 @@ impl Capacity {
         self.total
     }
 
+    /// The number of slots of known hosts, including those that are out and those of draining hosts.
+    pub(super) fn known(&self) -> u32 {
+        self.known
+    }
+
     /// Whether hosts are known, and every slot of them is out for good.
     pub(super) fn all_lost(&self) -> bool {
         self.known > 0 && self.lost == self.known

@@ -101,13 +101,17 @@ impl Job {
     }
 
     /// Scripts without the SDK: whether enough have ended with code 0. Enough are the needed ones; after a failure, all
-    /// that can run.
+    /// that can run. In process mode the slot of the failure counts as well: these are processes of a group that the records
+    /// do not name, and a group has not succeeded with a member that failed.
     fn scripts_have_succeeded(&self) -> bool {
         let total = self.capacity.total();
-        let most = total.min(self.target().try_into().unwrap_or(u32::MAX));
+        let all = match self.groups.leads() {
+            true => self.capacity.known(),
+            false => total,
+        };
         let enough = match self.results.failures() {
             0 => self.settings.np.min(total),
-            _ => most,
+            _ => all.min(self.target().try_into().unwrap_or(u32::MAX)),
         };
         let done = self.done_scripts() as u64;
         done > 0 && done >= u64::from(enough.max(self.settings.min_np))

@@ -1,12 +1,12 @@
 //! A later driver that learns late, or not at all, what the former one knew.
 
-use elasticrun_core::{Decision, RestartMode, Settings};
+use elasticrun_core::{Decision, FailureDomain, RestartMode, Settings};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, Process,
     control::{Adoption, Exit, StopReason},
 };
 
-use crate::harness::{Harness, host, range};
+use crate::harness::{Harness, host, range, seconds};
 
 fn elastic() -> Settings {
     Settings {
@@ -135,4 +135,26 @@ fn a_script_that_fails_before_all_hosts_are_back_ends_no_job() {
     harness.comes_back_as("b", adoption);
     assert!(took_over(&harness) && failures(&harness) == 1);
     assert_eq!((harness.blacklisted(), harness.outcome), (1, None));
+}
+
+#[test]
+fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        failure_domain: FailureDomain::Slot,
+        ..elastic()
+    });
+    harness.driver_dies(100);
+    for (name, exits) in [("a", [0, 0]), ("b", [0, 1])] {
+        let ends = [0, 1].map(|slot| {
+            let process = harness.forgets(name, slot);
+            exited(process, Exit::Code(exits[slot as usize]))
+        });
+        harness.comes_back_and_says(name, ends.to_vec());
+    }
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(10));
+    assert!(took_over(&harness) && failures(&harness) == 1);
+    assert_eq!(harness.outcome, None);
 }
