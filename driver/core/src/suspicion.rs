@@ -221,13 +221,22 @@ impl Suspicion {
     }
 
     /// Judges the last round, once, when the next round is about to start from `base`. A round that lasted for `long`
-    /// is fruitful.
-    pub fn judge(&mut self, base: Option<CommitId>, long: Duration) -> Verdict {
+    /// is fruitful. Of the last round of a former driver, only its base is known: `former`.
+    pub fn judge(
+        &mut self,
+        base: Option<CommitId>,
+        former: Option<CommitId>,
+        long: Duration,
+    ) -> Verdict {
+        let left_a_commit = |from| base > from && base.is_some_and(|base| base.count > 0);
         let Some(last) = &mut self.last else {
-            return Verdict::default();
+            return Verdict {
+                fruitful: left_a_commit(former),
+                ..Verdict::default()
+            };
         };
         last.closed = true;
-        let left_a_commit = base > last.base && base.is_some_and(|base| base.count > 0);
+        let left_a_commit = left_a_commit(last.base);
         let broken = self.broken.take();
         let lasted = last
             .ended

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 59] = [
+const ONCE_FAILED: [(u64, &str); 60] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -210,6 +210,10 @@ const ONCE_FAILED: [(u64, &str); 59] = [
     (
         195254,
         "scripts of which one was killed were a success of a group that a later driver did not know",
+    ),
+    (
+        197825,
+        "a later driver did not know that the last round had left a commit",
     ),
 ];
 

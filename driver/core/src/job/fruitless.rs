@@ -22,7 +22,8 @@ impl Job {
     ) -> bool {
         let long = self.elastic_timeout();
         // A shorter round may have spent its time on a path that is cut.
-        let verdict = self.suspicion.judge(base, long.max(self.answer_timeout()));
+        let former = self.lineage.newest();
+        let verdict = (self.suspicion).judge(base, former, long.max(self.answer_timeout()));
         if verdict.fruitful {
             self.relapses = Default::default();
         } else if let Phase::Forming(forming) = &self.rounds.phase

@@ -6,7 +6,10 @@ use elasticrun_protocol::{
     control::{Adoption, Exit, StopReason},
 };
 
-use crate::harness::{Harness, host, range, seconds};
+use crate::{
+    harness::{Harness, host, range, seconds},
+    returning::rounds,
+};
 
 fn elastic() -> Settings {
     Settings {
@@ -157,4 +160,27 @@ fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
     harness.pass(seconds(10));
     assert!(took_over(&harness) && failures(&harness) == 1);
     assert_eq!(harness.outcome, None);
+}
+
+#[test]
+fn failures_of_a_round_that_left_a_commit_are_none_of_the_program() {
+    let mut harness = trains(Settings {
+        min_np: 4,
+        ..elastic()
+    });
+    harness.driver_dies(0);
+    for name in ["a", "b"] {
+        let process = harness.forgets(name, 0);
+        harness.comes_back_and_says(name, vec![exited(process, Exit::Code(1))]);
+    }
+    assert_eq!(harness.blacklisted(), 2);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(30));
+    assert_eq!((rounds(&harness), harness.size()), (1, 4));
+    assert!(harness.base().is_some_and(|base| base.count > 0));
+    for name in ["a", "b"] {
+        harness.ends(name, 0, Exit::Code(1));
+    }
+    harness.pass(seconds(100));
+    assert_eq!((rounds(&harness), harness.outcome), (2, None));
 }
