@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 60] = [
+const ONCE_FAILED: [(u64, &str); 61] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -214,6 +214,10 @@ const ONCE_FAILED: [(u64, &str); 60] = [
     (
         197825,
         "a later driver did not know that the last round had left a commit",
+    ),
+    (
+        187416,
+        "a later driver waited for the agent of a host that was lost before",
     ),
 ];
 

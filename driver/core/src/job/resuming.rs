@@ -77,7 +77,10 @@ impl Job {
             let members = saved.members.into_values().collect();
             job.registry.restore(round, progress.ending, members);
             job.going_back = GoingBack::started(round, job.registry.processes());
-            absent.extend(job.registry.survivors().map(|(host, _)| host.clone()));
+            // Members that were lost with their host do not come back, and another agent may be launched there.
+            for (host, mut members) in job.registry.survivors() {
+                absent.extend(members.next().map(|_| host.clone()));
+            }
         }
         // Groups have numbers of their own.
         let newest = progress.round.max(job.lineage.newest_round());

@@ -1,8 +1,8 @@
 //! A later driver that learns late, or not at all, what the former one knew.
 
-use elasticrun_core::{Decision, FailureDomain, RestartMode, Settings};
+use elasticrun_core::{Decision, FailureDomain, RestartMode, Settings, registry::State};
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Process,
+    AgentCommand, AgentReport, HostId, Process,
     control::{Adoption, Exit, StopReason},
 };
 
@@ -183,4 +183,25 @@ fn failures_of_a_round_that_left_a_commit_are_none_of_the_program() {
     }
     harness.pass(seconds(100));
     assert_eq!((rounds(&harness), harness.outcome), (2, None));
+}
+
+/// The loss of the host is recorded, and the start of the round without it is not.
+#[test]
+fn a_host_that_was_lost_before_is_launched_at_once() {
+    let mut harness = Harness::new(Settings {
+        cooldown: range(1, 1),
+        ..elastic()
+    });
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    harness.lose("a");
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    harness.driver_dies(1);
+    assert_eq!(harness.recorded_state("a", 0), Some(State::LostWithHost));
+    harness.comes_back_with_workers("b");
+    assert!(took_over(&harness));
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(2));
+    assert!(seconds(2) < harness.job.settings().take_over());
+    assert_eq!(harness.launched, [HostId::new("a")]);
 }
