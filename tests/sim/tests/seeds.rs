@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 61] = [
+const ONCE_FAILED: [(u64, &str); 62] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -218,6 +218,10 @@ const ONCE_FAILED: [(u64, &str); 61] = [
     (
         187416,
         "a later driver waited for the agent of a host that was lost before",
+    ),
+    (
+        208554,
+        "a released host was not released again when its agent came back",
     ),
 ];
 

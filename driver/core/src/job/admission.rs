@@ -73,6 +73,8 @@ impl Job {
         self.probing.connected(&host, agent.probes);
         if let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_back) {
             self.adopt(now, &agent, adoption, out);
+            // A former driver has lost this agent, and has released its host.
+            self.hosts.drains_again(&host);
         }
         self.store_reader_connected(&host, agent.durable);
         let has_kept = agent.keeps || agent.adoption.is_some();

@@ -1,12 +1,13 @@
 //! A later driver that learns late, or not at all, what the former one knew.
 
-use elasticrun_core::{Decision, FailureDomain, RestartMode, Settings, registry::State};
+use elasticrun_core::{Decision, Departure, FailureDomain, RestartMode, Settings, registry::State};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process,
     control::{Adoption, Exit, StopReason},
 };
 
 use crate::{
+    draining::noticed,
     harness::{Harness, host, range, seconds},
     returning::rounds,
 };
@@ -204,4 +205,27 @@ fn a_host_that_was_lost_before_is_launched_at_once() {
     harness.pass(seconds(2));
     assert!(seconds(2) < harness.job.settings().take_over());
     assert_eq!(harness.launched, [HostId::new("a")]);
+}
+
+#[test]
+fn a_host_that_was_released_is_released_again_if_its_agent_comes_back() {
+    let mut harness = Harness::new(elastic());
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    noticed(&mut harness, "a", Some(120));
+    let released = (HostId::new("a"), Departure::Drained);
+    assert!(harness.departures.contains(&released));
+    harness.driver_dies(0);
+    harness.departures.clear();
+    harness.comes_back_with_workers("b");
+    assert!(took_over(&harness));
+    let adoption = Adoption {
+        run_id: "run".into(),
+        epoch: harness.former_epoch(),
+        ..Adoption::default()
+    };
+    harness.comes_back_as("a", adoption);
+    assert!(harness.departures.contains(&released));
+    let dismissed = (HostId::new("a"), AgentCommand::Shutdown);
+    assert!(harness.sent.contains(&dismissed), "{:?}", harness.sent);
 }
