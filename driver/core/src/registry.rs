@@ -52,6 +52,8 @@ pub struct Registry {
     size: u32,
     /// The number of members in each state, in the order of [`State`].
     counts: [u32; 7],
+    /// A later round may train, of which no member is known.
+    unnamed: bool,
     /// A member has finished: no further round follows this one.
     ending: bool,
     /// Hosts whose record has changed.
@@ -97,6 +99,11 @@ impl Registry {
     /// Learns the number of members on all hosts.
     pub(crate) fn expect(&mut self, size: u32) {
         self.size = self.size.max(size);
+    }
+
+    /// A later round may train, of which no member is known.
+    pub(crate) fn suspect_another(&mut self) {
+        self.unnamed = true;
     }
 
     /// The number of members that neither records nor agents name.
@@ -266,11 +273,11 @@ impl Registry {
 
     /// Whether members may train where the driver cannot observe them: some were lost with their hosts, and no other is
     /// known to have left the round. A member that was asked to stop may have done its part of the next step before it
-    /// received that.
+    /// received that. Of a round of which no member is known, none is known to have left it.
     pub fn may_train_unseen(&self) -> bool {
         let lost = self.count(State::LostWithHost) + self.unknown();
         let told = self.count(State::Stopped) + self.count(State::StoppedWithDomain);
-        lost > 0 && lost + told == self.total()
+        self.unnamed || lost > 0 && lost + told == self.total()
     }
 
     /// The number of members that have neither ended nor been asked to stop.

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 62] = [
+const ONCE_FAILED: [(u64, &str); 64] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -222,6 +222,14 @@ const ONCE_FAILED: [(u64, &str); 62] = [
     (
         208554,
         "a released host was not released again when its agent came back",
+    ),
+    (
+        191281,
+        "a round that was not recorded trained beside the next one",
+    ),
+    (
+        251074,
+        "a round went on although others were in a later one",
     ),
 ];
 

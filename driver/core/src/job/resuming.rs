@@ -87,6 +87,7 @@ impl Job {
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
             newest.filter(|_| progress.rounds_lead),
+            progress.planned,
             absent,
             saved.slots.values(),
         ));

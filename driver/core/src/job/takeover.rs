@@ -6,10 +6,11 @@
 //!     no plan, no launch, no process       the round goes on, or the next one forms
 //! ```
 //! - T1 The round goes on only if the agents of all its members report it as started, and each member as training or
-//!   finished. Otherwise it is aborted, and the next one forms with those that are back (R12).
+//!   finished. If a later one was planned, agents that are not back may be in that one. So all agents must be back.
+//!   Otherwise the round is aborted, and the next one forms with those that are back (R12).
 //! - T2 No agent counts as lost before the take-over ends. Until then nothing is launched or started on its host (R4).
-//! - T3 A round that is aborted may train unseen on hosts that are not back. The fence counts from the start of this driver,
-//!   which is after the last heartbeat that the former driver has answered (R11).
+//! - T3 A round that is aborted, or whose start was not recorded, may train unseen on hosts that are not back. The fence counts
+//!   from the start of this driver, which is after the last heartbeat that the former driver has answered (R11).
 //!
 //! Not promised: that a hold or a plan of the former driver goes on. Agents have withdrawn the hold.
 
@@ -41,6 +42,8 @@ pub(super) struct TakeOver {
     until: Time,
     /// The newest started round that the records count.
     recorded: Option<Round>,
+    /// The newest planned round of the records.
+    planned: Round,
     /// The round that agents report as the newest started one.
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
@@ -71,6 +74,7 @@ impl TakeOver {
     pub(super) fn new<'a>(
         until: Time,
         recorded: Option<Round>,
+        planned: Round,
         absent: BTreeSet<HostId>,
         slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
     ) -> Self {
@@ -85,6 +89,7 @@ impl TakeOver {
             absent,
             until,
             recorded,
+            planned,
             round: None,
             holders: 0,
             decided: false,
@@ -333,7 +338,7 @@ impl Job {
     /// The started round, if each of its members is known to train or to have finished (T1).
     fn adoptable_round(&self) -> Option<Reported> {
         let reported = self.takeover.as_ref()?.round?;
-        if self.registry.round() != Some(reported.round) {
+        if self.registry.round() != Some(reported.round) || self.may_be_in_another() {
             return None;
         }
         let members = self.registry.processes();
@@ -344,6 +349,15 @@ impl Job {
             members.iter().all(goes_on) || planted(Mutant::PartialRoundAdopted)
         };
         (complete && members.iter().all(goes_on)).then_some(reported)
+    }
+
+    /// Whether agents that are not back may be in a later round than the newest one that records or agents name.
+    fn may_be_in_another(&self) -> bool {
+        let known = self.registry.round();
+        self.takeover.as_ref().is_some_and(|takeover| {
+            let newer = known.is_none_or(|known| known < takeover.planned);
+            newer && (takeover.is_blind || !takeover.absent.is_empty())
+        })
     }
 
     /// Whether hosts that the records do not know have members of the started round.
@@ -421,8 +435,11 @@ impl Job {
 
     /// Records the ends of members that no agent has brought back. Returns whether some of them may train unseen.
     fn lose_absent_members(&mut self) -> bool {
+        if self.may_be_in_another() {
+            self.registry.suspect_another();
+        }
         // Members that neither records nor agents name are out of reach as well.
-        let mut lost = self.registry.unknown() > 0;
+        let mut lost = self.registry.unknown() > 0 || self.may_be_in_another();
         for (host, members) in self.registry.processes() {
             let up = self.is_up(&host);
             for process in members {

@@ -2,13 +2,13 @@
 
 use elasticrun_core::{Decision, Departure, FailureDomain, RestartMode, Settings, registry::State};
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, HostId, Process,
+    AgentCommand, AgentReport, HostId, Process, Round,
     control::{Adoption, Exit, StopReason},
 };
 
 use crate::{
     draining::noticed,
-    harness::{Harness, host, range, seconds},
+    harness::{Harness, commit, host, range, seconds},
     returning::rounds,
 };
 
@@ -228,4 +228,63 @@ fn a_host_that_was_released_is_released_again_if_its_agent_comes_back() {
     assert!(harness.departures.contains(&released));
     let dismissed = (HostId::new("a"), AgentCommand::Shutdown);
     assert!(harness.sent.contains(&dismissed), "{:?}", harness.sent);
+}
+
+/// The agents of the former driver do not come back, and their workers train on for as long as these may.
+#[test]
+fn no_round_starts_while_one_may_train_that_is_not_recorded() {
+    let mut launched = 0;
+    for lost in 0..14 {
+        let mut harness = trains(elastic());
+        harness.driver_dies(lost);
+        harness.unreachable.extend(["a".into(), "b".into()]);
+        harness.list(&[host("a", 2), host("b", 2), host("c", 4)]);
+        let settings = harness.job.settings();
+        let (fence, limit) = (settings.fence, settings.take_over());
+        harness.pass(fence - seconds(1));
+        assert!(limit < fence && took_over(&harness));
+        assert_eq!(rounds(&harness), 0, "{lost}");
+        launched += usize::from(harness.runs("c") == 4);
+        harness.pass(seconds(100));
+    }
+    assert!(launched > 0);
+}
+
+/// The driver went on with b when a was out of reach. The plan of that round is recorded, and its start is not.
+#[test]
+fn a_round_does_not_go_on_while_others_may_be_in_a_later_one() {
+    let mut found = false;
+    for lost in 0..6 {
+        let mut harness = Harness::new(Settings {
+            spares: 2,
+            ..Settings::elastic(2, 1, Some(2))
+        });
+        harness.returns = true;
+        harness.list(&[host("a", 2), host("b", 2)]);
+        assert_eq!(harness.members(), [("a".into(), 0), ("a".into(), 1)]);
+        harness.commit();
+        harness.keeps("b", commit(1, 1));
+        harness.breaks_off("a");
+        harness.pass_with(&["b"], seconds(30));
+        assert_eq!((harness.started(), harness.size()), (2, 2));
+        harness.driver_dies(lost);
+        if harness.recorded_rounds() != Some((Round(2), Some(Round(1)))) {
+            continue;
+        }
+        found = true;
+        harness.comes_back_with_workers("a");
+        assert!(!took_over(&harness), "{lost}: {:?}", harness.notes);
+        harness.comes_back_with_workers("b");
+        let goes_on = |note: &Decision| {
+            matches!(
+                note,
+                Decision::TookOver {
+                    round: Some(Round(2)),
+                    ..
+                }
+            )
+        };
+        assert!(harness.notes.iter().any(goes_on), "{:?}", harness.notes);
+    }
+    assert!(found);
 }

@@ -55,6 +55,15 @@ impl Harness {
             .map(|member| member.state)
     }
 
+    /// The newest rounds that were planned and started, as the journal says.
+    pub(crate) fn recorded_rounds(&self) -> Option<(Round, Option<Round>)> {
+        let mut records = self.journal.last()?.values();
+        records.find_map(|record| match record {
+            Record::Progress(progress) => Some((progress.planned, progress.round)),
+            _ => None,
+        })
+    }
+
     /// The driver is killed, and another one resumes the run. The journal lacks its last `lost` writes. Agents come back by
     /// [`Harness::comes_back_with_workers`].
     pub(crate) fn driver_dies(&mut self, lost: usize) {
