@@ -161,10 +161,11 @@ impl Job {
                 if matches!(live.life, Life::Training { .. }) {
                     self.member_left();
                 }
-                // If the capacity is dirty, workers without a usable slot are stopped after the count.
-                let unusable = !self.capacity_dirty
-                    && !self.capacity.is_usable(host, worker.process.local_rank);
-                if unusable || self.is_ending() {
+                // If the capacity is dirty, workers without a usable slot are stopped after the count. So are those of
+                // draining hosts: whether one is needed depends on all other workers, and some of them may still come back.
+                let usable = self.capacity.is_usable(host, worker.process.local_rank);
+                self.capacity_dirty |= !usable && self.hosts.is_draining(host);
+                if !usable && !self.capacity_dirty || self.is_ending() {
                     self.stop_outsider(host, worker.process, out);
                 }
             }

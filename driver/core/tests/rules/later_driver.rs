@@ -3,7 +3,7 @@
 use elasticrun_core::{Decision, Departure, FailureDomain, RestartMode, Settings, registry::State};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process, Round,
-    control::{Adoption, Exit, StopReason},
+    control::{AdoptedPhase, Adoption, Exit, StopReason},
 };
 
 use crate::{
@@ -287,4 +287,37 @@ fn a_round_does_not_go_on_while_others_may_be_in_a_later_one() {
         assert!(harness.notes.iter().any(goes_on), "{:?}", harness.notes);
     }
     assert!(found);
+}
+
+/// Whether its host is needed depends on workers that are not back. The agent of b says how many slots b has, so the slots are
+/// counted before a is back.
+#[test]
+fn a_worker_of_a_draining_host_is_not_stopped_before_the_others_are_back() {
+    let b = elasticrun_hosts::Host {
+        slots: None,
+        slots_from: None,
+        ..host("b", 1)
+    };
+    let list = [host("a", 2), b, host("c", 1)];
+    let mut harness = Harness::new(Settings {
+        min_np: 3,
+        ..elastic()
+    });
+    harness.list(&list);
+    assert_eq!((harness.started(), harness.size()), (1, 4));
+    noticed(&mut harness, "a", Some(120));
+    harness.driver_dies(0);
+    harness.list(&list);
+    harness.comes_back_with_workers("b");
+    let mut adoption = harness.adoption("a");
+    for worker in &mut adoption.workers {
+        worker.phase = AdoptedPhase::Returning { round: Round(1) };
+    }
+    harness.comes_back_as("a", adoption);
+    harness.comes_back("a");
+    assert!(!took_over(&harness), "c is not back");
+    let stops = |(host, command): &(HostId, AgentCommand)| {
+        host.as_str() == "a" && matches!(command, AgentCommand::Stop { .. })
+    };
+    assert!(!harness.sent.iter().any(stops), "{:?}", harness.sent);
 }
