@@ -40,8 +40,13 @@ impl Job {
             return self.agent_lost(now, host, why, out);
         }
         let is_over = self.hosts.drain_due(host).is_some_and(|due| due <= now);
-        // A standard job that has not begun has nothing to keep.
-        let fails = !self.settings.elastic && matches!(self.rounds.phase, Phase::Forming(_));
+        // A standard job that has not begun, or whose members leave their round, has nothing to keep.
+        let begins = match &self.rounds.phase {
+            Phase::Idle => false,
+            Phase::Training(training) => training.hold.is_some(),
+            Phase::Forming(_) => true,
+        };
+        let fails = !self.settings.elastic && begins;
         if !up.returns || is_over || fails {
             return self.agent_lost(now, host, why, out);
         }

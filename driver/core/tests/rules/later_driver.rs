@@ -1,6 +1,10 @@
 //! A later driver that learns late, or not at all, what the former one knew.
 
-use elasticrun_core::{Decision, Departure, FailureDomain, RestartMode, Settings, registry::State};
+use elasticrun_core::{
+    Decision, Departure, FailureDomain, RestartMode, Settings,
+    registry::State,
+    results::{Outcome, Reason},
+};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process, Round,
     control::{AdoptedPhase, Adoption, Exit, StopReason},
@@ -320,4 +324,32 @@ fn a_worker_of_a_draining_host_is_not_stopped_before_the_others_are_back() {
         host.as_str() == "a" && matches!(command, AgentCommand::Stop { .. })
     };
     assert!(!harness.sent.iter().any(stops), "{:?}", harness.sent);
+}
+
+/// The agents have withdrawn the hold with the connection, so the members cannot leave their round together.
+#[test]
+fn a_standard_job_whose_members_leave_names_the_host_that_goes() {
+    let mut harness = Harness::new(Settings::standard(4));
+    harness.returns = true;
+    harness.passive.extend(["a".into(), "b".into()]);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    for name in ["a", "b"] {
+        harness.connects(name);
+    }
+    for (name, slot) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+        harness.joins(name, slot);
+    }
+    assert_eq!((harness.started(), harness.size()), (1, 4));
+    harness.list(&[host("a", 2)]);
+    harness.list(&[host("a", 2)]);
+    let held = |(_, command): &(HostId, AgentCommand)| matches!(command, AgentCommand::Hold { .. });
+    assert!(harness.sent.iter().any(held), "{:?}", harness.notes);
+    harness.breaks_off("a");
+    let failed =
+        |note: &Decision| matches!(note, Decision::HostFailed { host, .. } if host.as_str() == "a");
+    assert!(harness.notes.iter().any(failed), "{:?}", harness.notes);
+    let first = harness.job.results().first_failure();
+    assert_eq!(first.map(|first| first.host.as_str()), Some("a"));
+    let reason = Reason::Standard;
+    assert_eq!(harness.outcome, Some(Outcome::WorkerFailed(reason)));
 }
