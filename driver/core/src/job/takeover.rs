@@ -568,7 +568,9 @@ impl Job {
             }
             None => {
                 self.groups.end(now, Cause::DriverReplaced, u32::MAX);
-                self.lose_absent_members();
+                if self.lose_absent_members() {
+                    self.fenced_until = Some(Time::ZERO + self.settings.fence);
+                }
                 if self.is_ending() {
                     self.exits_since = Some(now);
                 }
@@ -577,7 +579,6 @@ impl Job {
                         self.stop(&host, process, StopReason::Removed, out);
                     }
                 }
-                self.fenced_until = Some(Time::ZERO + self.settings.fence);
             }
         }
         self.decided(round, out);

@@ -326,6 +326,25 @@ fn a_worker_of_a_draining_host_is_not_stopped_before_the_others_are_back() {
     assert!(!harness.sent.iter().any(stops), "{:?}", harness.sent);
 }
 
+/// All agents are back, so no process of a former group may run unseen.
+#[test]
+fn scripts_that_were_never_started_start_when_all_agents_are_back() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        ..elastic()
+    });
+    harness.unreachable.insert("b".into());
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!(harness.runs("a"), 0, "b is waited for");
+    harness.driver_dies(0);
+    harness.unreachable.clear();
+    harness.list(&[host("a", 4)]);
+    harness.comes_back_with_workers("a");
+    assert!(took_over(&harness));
+    harness.pass(seconds(1));
+    assert_eq!(harness.runs("a"), 4);
+}
+
 /// The agents have withdrawn the hold with the connection, so the members cannot leave their round together.
 #[test]
 fn a_standard_job_whose_members_leave_names_the_host_that_goes() {
