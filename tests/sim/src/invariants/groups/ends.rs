@@ -8,7 +8,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::control::Exit;
 
-use super::{Current, alive, is_auto, lead};
+use super::{Current, alive, is_auto, is_left_behind, lead};
 use crate::world::{World, host::index_of};
 
 /// The job ends, by a step with these commands.
@@ -79,7 +79,8 @@ fn too_early(world: &World, current: Option<&Current>, commands: &[Command]) -> 
         !(world.reference).is_usable(world.driver_now(), host, process.local_rank)
     });
     let early = world.driver_now().since(current.began) < UNDECIDED;
-    if early && !changed && !removed && alive.next().is_some() {
+    let changed = changed || removed || is_left_behind(world, current);
+    if early && !changed && alive.next().is_some() {
         return Err("others may still attach".into());
     }
     Ok(())

@@ -10,7 +10,10 @@ mod change;
 pub(crate) mod ends;
 mod start;
 
-use std::{collections::BTreeSet, net::SocketAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
 use elasticrun_core::{
     Command, Decision, Event, RestartMode, Time, fleet::Life, journal::Saved, registry::State,
@@ -56,6 +59,8 @@ pub(crate) struct Memory {
     grows: Option<Time>,
     /// Until when members that were lost with their hosts may run.
     fenced: Option<Time>,
+    /// When each host with an agent that may return went out of reach last.
+    away: BTreeMap<HostId, Time>,
     /// When a worker attached.
     pub(super) attached: Option<Time>,
 }
@@ -66,6 +71,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.gave_way = saved.progress.rounds_lead;
     memory.restarts = memory.restarts.min(saved.progress.restarts);
     (memory.ripe, memory.grows, memory.fenced) = (None, None, None);
+    memory.away.clear();
     memory.failure = None;
     memory.named = saved.progress.started > 0;
     memory.attached = memory.gave_way.then_some(Time::ZERO);
@@ -293,6 +299,22 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     ) {
         memory.fenced = Some(now + fence);
     }
+    if let Decision::HostAway { host, .. } = decision {
+        memory.away.insert(host.clone(), now);
+    }
+}
+
+/// Whether the others may go on without a member whose host is out of reach: it cannot run any more.
+fn is_left_behind(world: &World, current: &Current) -> bool {
+    let fence = world.plan.settings.fence;
+    let away = world.reference.away();
+    let over = |host: &HostId| {
+        let since = world.invariants.groups.away.get(host);
+        since.is_some_and(|since| *since + fence <= world.driver_now())
+    };
+    let mut hosts = current.members.iter().map(|(host, _)| host);
+    hosts.any(|host| away.contains(host) && over(host))
+        && could_be(world) >= world.plan.settings.min_np as usize
 }
 
 /// The domain that a failure excludes, if it differs from other jobs.
