@@ -166,8 +166,15 @@ impl World {
                 }
             }
         }
-        // Of what comes with the last deadline after the end, the job takes nothing.
-        let too_late = late && invariants::exit::gives_up(self);
+        // Of what comes with the last deadline after the end, the job takes nothing. So it does of an agent that returns when
+        // the time of its draining host is over.
+        let is_lost = |host: &HostId| {
+            let due = self.reference.drain_due(host);
+            away.contains(host) && due.is_some_and(|due| due <= now)
+        };
+        let returns_late =
+            matches!(&event, JobEvent::AgentConnected(agent) if is_lost(&agent.host));
+        let too_late = late && (invariants::exit::gives_up(self) || returns_late);
         let repeated = too_late || self.is_repeated(&event);
         if !repeated {
             invariants::ends::event(self, &event);

@@ -228,6 +228,12 @@ pub(crate) fn event(world: &mut World, event: &Event) {
 /// A report reaches the driver that the job applies.
 pub(crate) fn heard(world: &mut World, host: &HostId, report: &AgentReport) {
     let (process, well) = match report {
+        // A former driver has told it to stop. The record of that, and of the end of its group, may be lost.
+        AgentReport::Exited {
+            exit,
+            stopped: true,
+            ..
+        } if !exit.is_success() => return,
         AgentReport::Exited { process, exit, .. } => (*process, exit.is_success()),
         AgentReport::WorkerLost { process, .. } => (*process, false),
         _ => return,
