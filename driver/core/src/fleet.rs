@@ -144,6 +144,8 @@ struct Slot {
     live: Option<Live>,
     /// Its process ended with code 0 without ever waiting.
     done: bool,
+    /// Its last process was stopping when its agent was lost. The agent may come back to a later driver, and say how it ended.
+    stopping: bool,
 }
 
 /// A host that has or had an agent.
@@ -333,6 +335,7 @@ impl Fleet {
             slots.resize_with(index + 1, Slot::default);
         }
         slots[index].starts += 1;
+        slots[index].stopping = false;
         let process = Process {
             local_rank: slot,
             generation: Generation(slots[index].starts),
@@ -408,6 +411,7 @@ impl Fleet {
         if (slot.live).is_some_and(|live| live.process.generation > process.generation) {
             return;
         }
+        slot.stopping = false;
         let before = slot.live.replace(Live {
             process,
             life,
@@ -585,9 +589,13 @@ impl Fleet {
         for live in &lost {
             *self.census.count(live.life) -= 1;
         }
+        let lost: Vec<_> = lost.into_iter().chain(away).collect();
+        for live in lost.iter().filter(|live| live.life == Life::Stopping) {
+            host.slots[live.process.local_rank.0 as usize].stopping = true;
+        }
         self.gone.insert(id.clone(), host);
         self.changed.mark(id);
-        lost.into_iter().chain(away).collect()
+        lost
     }
 
     fn live_mut(&mut self, host: &HostId, process: Process) -> Option<&mut Live> {

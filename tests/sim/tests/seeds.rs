@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 67] = [
+const ONCE_FAILED: [(u64, &str); 68] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -240,6 +240,10 @@ const ONCE_FAILED: [(u64, &str); 67] = [
         "a standard job ended for a failure that it did not name",
     ),
     (288525, "a group that nobody had started waited for a fence"),
+    (
+        338800,
+        "a later driver forgot that a process was ending when its agent was lost",
+    ),
 ];
 
 #[test]

@@ -17,13 +17,16 @@ impl Fleet {
     pub(crate) fn entry(&self, id: &HostId, memory_lost: bool) -> Option<SlotsEntry> {
         let host = self.host(id)?;
         let done = (host.slots.iter().zip(0..)).filter(|(slot, _)| slot.done);
+        let stops = |slot: &Slot| match slot.live {
+            Some(live) => live.life == Life::Stopping,
+            None => slot.stopping,
+        };
+        let stopping = (host.slots.iter().zip(0..)).filter(|(slot, _)| stops(slot));
         Some(SlotsEntry {
             host: id.clone(),
             starts: host.slots.iter().map(|slot| slot.starts).collect(),
             done: done.map(|(_, slot)| LocalRank(slot)).collect(),
-            stopping: (host.live().filter(|live| live.life == Life::Stopping))
-                .map(|live| live.process.local_rank)
-                .collect(),
+            stopping: stopping.map(|(_, slot)| LocalRank(slot)).collect(),
             memory: host.has_memory || memory_lost,
             lost: memory_lost,
             agent: host.agent != Agent::Absent,
@@ -37,6 +40,7 @@ impl Fleet {
             starts: *starts,
             live: None,
             done: entry.done.contains(&LocalRank(index)),
+            stopping: entry.stopping.contains(&LocalRank(index)),
         };
         let slots: Vec<_> = entry.starts.iter().zip(0..).map(slot).collect();
         self.starts += entry.starts.iter().copied().map(u64::from).sum::<u64>();

@@ -372,3 +372,29 @@ fn a_standard_job_whose_members_leave_names_the_host_that_goes() {
     let reason = Reason::Standard;
     assert_eq!(harness.outcome, Some(Outcome::WorkerFailed(reason)));
 }
+
+/// The driver between them has lost the agent.
+#[test]
+fn a_process_that_was_ending_when_its_agent_was_lost_does_not_fail_again() {
+    let mut harness = trains(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic()
+    });
+    let process = harness.current("a", 0);
+    let silent = false;
+    harness.report("a", AgentReport::WorkerLost { process, silent });
+    assert_eq!(failures(&harness), 1);
+    harness.forgets("a", 0);
+    harness.unreachable.insert("a".into());
+    for comes_back in [false, true] {
+        harness.driver_dies(0);
+        harness.comes_back_with_workers("b");
+        if comes_back {
+            harness.comes_back_and_says("a", vec![exited(process, Exit::Code(1))]);
+        }
+        harness.list(&[host("a", 2), host("b", 2)]);
+        harness.pass(seconds(10));
+        assert!(took_over(&harness));
+        assert_eq!(failures(&harness), 0);
+    }
+}
