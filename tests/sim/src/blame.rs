@@ -4,7 +4,10 @@
 //! The decisions of the job give the failures. The excluded domain and the count of its failures are computed
 //! here. Only the jitter of a cooldown is the job's, within its bounds.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_core::{
     Command, Cooldown, Decision, FailureDomain, Settings, Time,
@@ -48,6 +51,8 @@ pub(crate) struct Blame {
     counts: BTreeMap<Domain, Count>,
     /// When each process was started.
     started: BTreeMap<(HostId, Process), Time>,
+    /// Processes whose ends are known. During a take-over it is decided later what an end means, and they give no health.
+    ended: BTreeSet<(HostId, Process)>,
     /// When each agent was launched or registered itself, for agents that are connected or being launched.
     asked: BTreeMap<HostId, Time>,
     /// When each host was probed last.
@@ -61,6 +66,7 @@ impl Blame {
             settings: settings.clone(),
             counts: BTreeMap::new(),
             started: BTreeMap::new(),
+            ended: BTreeSet::new(),
             asked: BTreeMap::new(),
             probed: BTreeMap::new(),
             expected: None,
@@ -85,7 +91,13 @@ impl Blame {
 
     /// An agent of the former driver has come back with a process.
     pub(crate) fn process_came(&mut self, now: Time, host: &HostId, process: Process) {
+        self.ended.remove(&(host.clone(), process));
         self.started.insert((host.clone(), process), now);
+    }
+
+    /// An agent has reported that a process is lost or has ended.
+    pub(crate) fn process_ended(&mut self, host: &HostId, process: Process) {
+        self.ended.insert((host.clone(), process));
     }
 
     /// An agent has connected.
@@ -124,6 +136,7 @@ impl Blame {
                 host,
                 command: AgentCommand::Spawn(spawn),
             } => {
+                self.ended.remove(&(host.clone(), spawn.process));
                 self.started.insert((host.clone(), spawn.process), now);
             }
             Command::Send {
@@ -254,7 +267,9 @@ impl Blame {
                 live.is_some() && (waited || !waits_now)
             });
             let well = lives(fleet, domain).any(|(host, live)| {
-                is_there(live.life) && !count.outlive.contains_key(&(host, live.process))
+                let named = (host, live.process);
+                let lives = is_there(live.life) && !self.ended.contains(&named);
+                lives && !count.outlive.contains_key(&named)
             });
             let well = well && !count.stops;
             match (well, count.well_since) {

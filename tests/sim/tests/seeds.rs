@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 68] = [
+const ONCE_FAILED: [(u64, &str); 69] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -243,6 +243,10 @@ const ONCE_FAILED: [(u64, &str); 68] = [
     (
         338800,
         "a later driver forgot that a process was ending when its agent was lost",
+    ),
+    (
+        308096,
+        "a process that had failed gave health until the end of the take-over",
     ),
 ];
 

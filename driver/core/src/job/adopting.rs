@@ -25,12 +25,16 @@ impl Job {
     ) {
         for worker in &adoption.workers {
             let lost = |report: &FromAgent| process_of(&report.report) == Some(worker.process);
-            let life = match reports.iter().copied().any(lost) {
+            let is_lost = reports.iter().copied().any(lost);
+            let life = match is_lost {
                 // What its loss means follows from what it was before.
                 true => self.life_before(now, host, worker.process),
                 false => self.life_of(now, host, worker),
             };
             self.adopt_process(now, host, worker, life);
+            if is_lost {
+                self.blacklist.went(now, host, worker.process.local_rank);
+            }
         }
         for report in reports {
             if let Some(process) = process_of(&report.report)
@@ -95,6 +99,9 @@ impl Job {
         let takeover = self.takeover.as_mut();
         match takeover.filter(|takeover| waits && !takeover.is_decided()) {
             Some(takeover) if is_failure(&report) => {
+                if let Some(process) = process_of(&report) {
+                    self.blacklist.went(now, host, process.local_rank);
+                }
                 takeover.failures.push((host.clone(), report));
                 self.fleet.hold_back_applied(host, number.saturating_sub(1));
             }

@@ -104,6 +104,9 @@ pub(crate) fn event(world: &mut World, event: &Event) {
 pub(crate) fn heard(world: &mut World, event: &Event, host: &HostId, report: &AgentReport) {
     super::success::event(world, event);
     super::paths::event(world, event);
+    if let AgentReport::Exited { process, .. } | AgentReport::WorkerLost { process, .. } = report {
+        world.blame.process_ended(host, *process);
+    }
     let AgentReport::Exited {
         process,
         exit,
