@@ -205,6 +205,8 @@ impl Job {
         if !self.is_taking_over() {
             self.end_former(host, out);
             self.stop_late_outsiders(out);
+            // Its slots may be out, or gone. Then its workers are stopped.
+            self.capacity_dirty = true;
         }
     }
 

@@ -398,3 +398,33 @@ fn a_process_that_was_ending_when_its_agent_was_lost_does_not_fail_again() {
         assert_eq!(failures(&harness), 0);
     }
 }
+
+/// The former driver has lost the agent of the host, which has failed.
+#[test]
+fn workers_that_come_back_to_an_excluded_host_are_stopped() {
+    let mut harness = Harness::new(elastic());
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    harness.breaks_off("a");
+    assert_eq!((harness.blacklisted(), harness.size()), (1, 2));
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("b");
+    assert!(took_over(&harness));
+    let mut adoption = harness.adoption("a");
+    for worker in &mut adoption.workers {
+        worker.phase = AdoptedPhase::Joined;
+    }
+    let processes: Vec<_> = (adoption.workers.iter())
+        .map(|worker| worker.process)
+        .collect();
+    harness.comes_back_as("a", adoption);
+    for process in processes {
+        let why = StopReason::DomainFailed;
+        let stop = AgentCommand::Stop { process, why };
+        assert!(
+            harness.sent.contains(&("a".into(), stop)),
+            "{:?}",
+            harness.sent
+        );
+    }
+}
