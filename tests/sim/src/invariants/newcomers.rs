@@ -32,6 +32,9 @@ pub(super) struct Memory {
 /// An event reaches the job.
 pub(crate) fn event(world: &mut World, event: &Event) {
     match event {
+        // A host that returns while its round is formed stays in the plan.
+        Event::AgentConnected(agent)
+            if agent.adoption.is_some() && is_planned(world, &agent.host) => {}
         Event::AgentConnected(agent) => {
             world.invariants.newcomers.asked.remove(&agent.host);
         }
@@ -59,6 +62,13 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         }
         _ => {}
     }
+}
+
+fn is_planned(world: &World, host: &HostId) -> bool {
+    let Phase::Forming(forming) = &world.driver.job.rounds().phase else {
+        return false;
+    };
+    forming.members.contains_key(host)
 }
 
 pub(super) fn on_command(world: &mut World, command: &Command) {

@@ -14,6 +14,10 @@ use crate::{
 };
 
 pub(super) fn ended(world: &mut World, round: Round, cause: &Cause, commands: &[Command]) {
+    let memory = &mut world.invariants.groups;
+    if let (Some(current), Cause::WorkerFailed { .. }) = (&mut memory.current, cause) {
+        (current.done).retain(|member| !memory.too_late.contains(member));
+    }
     if let Err((rule, what)) = ends(world, round, cause, commands) {
         world.violate(rule, format!("group {round:?} ends for {cause:?}: {what}"));
     }

@@ -53,6 +53,8 @@ pub(crate) struct Memory {
     pub(super) unknown: bool,
     /// The current event reports this failed member.
     failure: Option<(HostId, Process)>,
+    /// Members that ended with 0, by the same event and after that failure, which has ended the group before.
+    too_late: BTreeSet<(HostId, Process)>,
     /// Since when the next group could start.
     ripe: Option<Time>,
     /// Since when a larger group could run.
@@ -73,6 +75,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     (memory.ripe, memory.grows, memory.fenced) = (None, None, None);
     memory.away.clear();
     memory.failure = None;
+    memory.too_late.clear();
     memory.named = saved.progress.started > 0;
     memory.attached = memory.gave_way.then_some(Time::ZERO);
     if let Some(current) = &mut memory.current {
@@ -204,6 +207,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     // During a take-over, failures wait for the decision which group goes on.
     if !world.driver.is_taking_over() {
         world.invariants.groups.failure = None;
+        world.invariants.groups.too_late.clear();
     }
     if !lead(world) || world.driver.ended.is_some() {
         return;
@@ -247,6 +251,9 @@ pub(crate) fn heard(world: &mut World, host: &HostId, report: &AgentReport) {
         return;
     }
     if well {
+        if memory.failure.is_some() {
+            memory.too_late.insert(who.clone());
+        }
         current.done.insert(who);
     } else if current.failed.insert(who.clone()) {
         memory.failure = Some(who);
