@@ -98,7 +98,9 @@ pub(super) fn on_step(world: &mut World) {
     let first = none && world.history.rounds() == 0 && job.fleet().done() == 0;
     // Workers of draining hosts may be among those that are there.
     let coming = waiting + census.returning;
-    let short = first && world.reference.usable(now) < settings.np && coming < settings.np as usize;
+    // With them, the others may still become enough.
+    let possible = world.reference.usable(now) + staying(world);
+    let short = first && possible < settings.np && coming < settings.np as usize;
     let memory = &mut world.invariants.r9;
     let since = |holds: bool, before: Option<Time>| holds.then(|| before.unwrap_or(now));
     memory.few = Some(since(!there, memory.few.unwrap_or(Some(Time::ZERO))));
@@ -146,9 +148,20 @@ fn has_enough(world: &World) -> bool {
     if matches!(world.driver.job.rounds().phase, Phase::Training(_)) || groups::is_running(world) {
         return true;
     }
-    let (now, fleet) = (world.driver_now(), world.driver.job.fleet());
-    // Workers of draining hosts train on while they are needed.
-    let stay = fleet.hosts().flat_map(|(id, host)| {
+    let fleet = world.driver.job.fleet();
+    let usable = (world.reference)
+        .usable(world.driver_now())
+        .saturating_sub(fleet.done() as u32);
+    usable + staying(world) >= world.plan.settings.min_np
+}
+
+/// The number of workers of draining hosts that train on while they are needed.
+fn staying(world: &World) -> u32 {
+    if groups::lead(world) {
+        return 0;
+    }
+    let now = world.driver_now();
+    let stay = world.driver.job.fleet().hosts().flat_map(|(id, host)| {
         let comes = |life| {
             matches!(
                 life,
@@ -159,16 +172,7 @@ fn has_enough(world: &World) -> bool {
         host.live()
             .filter(move |live| comes(live.life) && stays(live.process.local_rank))
     });
-    let stay = if groups::lead(world) {
-        0
-    } else {
-        stay.count() as u32
-    };
-    let usable = world
-        .reference
-        .usable(now)
-        .saturating_sub(fleet.done() as u32);
-    usable + stay >= world.plan.settings.min_np
+    stay.count() as u32
 }
 
 /// The job ends by the elastic timeout.
