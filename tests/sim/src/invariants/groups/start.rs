@@ -159,7 +159,10 @@ fn usable(world: &World, spawns: &[(&HostId, &Spawn)]) -> Result<(), String> {
     let mut slots = BTreeSet::new();
     for (host, spawn) in spawns {
         let local = spawn.process.local_rank;
-        if !world.reference.is_usable(world.driver_now(), host, local) {
+        // A deadline that had passed when an event came took effect before the event.
+        let references = [Some(&world.reference), world.before_event.as_ref()];
+        let mut references = references.into_iter().flatten();
+        if !references.any(|known| known.is_usable(world.driver_now(), host, local)) {
             return Err(format!("slot {local} of {host} may not be used"));
         }
         if !slots.insert(slot(&((*host).clone(), spawn.process))) {
