@@ -55,9 +55,11 @@ impl History {
         !self.contents.is_empty()
     }
 
-    /// Whether any commit beyond the first state was ever sealed and is not void.
-    pub(crate) fn has_training(&self) -> bool {
-        let trained = |(id, state): (&CommitId, &State)| state.step > 0 && self.is_valid(*id);
+    /// Whether any commit beyond the first state was ever sealed in one of these rounds and is not void.
+    pub(crate) fn has_training(&self, counts: impl Fn(Round) -> bool) -> bool {
+        let trained = |(id, state): (&CommitId, &State)| {
+            state.step > 0 && counts(id.round) && self.is_valid(*id)
+        };
         self.contents.iter().any(trained)
     }
 

@@ -61,7 +61,9 @@ pub(crate) fn resumed(world: &mut World, saved: &Saved, whole: bool, known: Know
     let memory = &mut world.invariants;
     memory.later_driver.failed.truncate(known.failed);
     memory.ends.told.truncate(known.told);
-    memory.later_driver.later = Some(saved.progress.round);
+    // Groups have numbers of their own.
+    let round = saved.progress.round.filter(|_| saved.progress.rounds_lead);
+    memory.later_driver.later = Some(round);
     let of_host = |entry: &MembersEntry| {
         let (round, host) = (entry.round, entry.host.clone());
         let members = entry.members.clone().into_iter();
@@ -126,9 +128,8 @@ pub(crate) fn comes_back(world: &mut World, host: &HostId, adoption: &Adoption) 
 
 /// Whether the driver can know of the round that started last. A dead one may have lost its record, and its members.
 pub(super) fn knows_last(world: &World) -> bool {
-    let last = world.rounds.last_key_value().map(|(round, _)| *round);
-    let known = world.invariants.later_driver.later;
-    known.is_none_or(|known| known >= last)
+    let last = world.rounds.last_key_value();
+    last.is_none_or(|(round, _)| knows(world, *round))
 }
 
 /// Whether the driver can know of all members of the round that started last.
@@ -145,9 +146,10 @@ pub(super) fn knows_member(world: &World, round: Round, seat: &Seat) -> bool {
     known.is_none_or(|known| known.contains(&named))
 }
 
-/// Whether the driver can know that any round has started.
-pub(super) fn knows_any(world: &World) -> bool {
-    world.invariants.later_driver.later != Some(None)
+/// Whether the driver can know that a round has started.
+pub(super) fn knows(world: &World, round: Round) -> bool {
+    let known = world.invariants.later_driver.later;
+    known.is_none_or(|known| known >= Some(round))
 }
 
 /// Checks that the records know of all failures and ends.
