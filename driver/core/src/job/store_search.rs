@@ -22,7 +22,7 @@ pub(super) struct Stored {
     pub(super) has_failed: bool,
     /// The errors since then that are announced. Hosts that share a store have the same ones.
     pub(super) announced: BTreeSet<String>,
-    /// A former driver of this run may have begun rounds that are not in its records.
+    /// A former driver of this run may have begun rounds that are not in its records, and this one has begun none.
     pub(super) is_resumed: bool,
     /// It is announced that no worker asks for a commit.
     pub(super) is_unused: bool,
@@ -123,6 +123,7 @@ impl Stored {
     /// A round has started: the next loss is another search.
     pub(super) fn round_started(&mut self) {
         self.search = Search::Idle;
+        self.is_resumed = false;
         self.refused.clear();
         self.has_failed = false;
         self.announced.clear();

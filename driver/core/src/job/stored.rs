@@ -1,8 +1,9 @@
 //! Durable commits: the store as a holder of the base (R12).
 //!
 //! Memory is read first, then the store. The job looks into the store if a round would begin without a commit after a
-//! loss, or from an older one than hosts out of reach hold. The first round of a job looks there if the job continues from
-//! a former run:
+//! loss, or from an older one than hosts out of reach hold. If the first round of a job that continues from a former run
+//! would begin without a commit, the job looks there, too. So does each later driver for the first round that it starts,
+//! since the last records may be lost with the agents of a round:
 //!
 //! ```text
 //! Idle -> Asked (agents list the store) -> Loading (one agent) -> planned anew: the commit is one that a host keeps
@@ -61,7 +62,8 @@ impl Job {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return false;
         };
-        let is_lost = base.is_none() && (self.continues() || self.has_lost_state(forming));
+        let is_lost = base.is_none()
+            && (self.continues() || self.may_have_committed() || self.has_lost_state(forming));
         let is_used = self.settings.durable && !planted(Mutant::StoreIgnored);
         if !is_used || !is_lost && !goes_back {
             return false;
@@ -85,10 +87,16 @@ impl Job {
         }
     }
 
-    /// Whether the first round is planned, of a run that continues: from a former run, or with a later driver.
+    /// Whether the first round is planned, of a job that continues from a former run.
     fn continues(&self) -> bool {
-        let is_first = self.budgets.started() == 0;
-        is_first && (self.settings.resume_from.is_some() || self.stored.is_resumed)
+        self.budgets.started() == 0 && self.settings.resume_from.is_some()
+    }
+
+    /// Whether a commit may have been made that no host holds: memory is lost, or a former driver has begun a round that
+    /// neither its records nor the agents name. A member that is left shows that the last round has done no step. The store
+    /// may have the state with which the round began.
+    fn may_have_committed(&self) -> bool {
+        self.stored.is_resumed || !self.memory_lost.is_empty()
     }
 
     /// Searches again: the host that keeps the loaded commit is not asked for the round, or does not have the commit.

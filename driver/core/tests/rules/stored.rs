@@ -7,7 +7,7 @@ use elasticrun_protocol::{
 };
 
 use crate::{
-    harness::{Harness, commit, host, process, seconds},
+    harness::{Harness, commit, host, process, range, seconds},
     hosts::elastic,
 };
 
@@ -74,6 +74,15 @@ fn lose_all(harness: &mut Harness) {
     harness.pass(seconds(1));
     harness.forget_commits_on("c");
     harness.unreachable.extend(["a".into(), "b".into()]);
+}
+
+/// The host of rank 0 is lost before the other member has fetched the first state.
+fn lose_rank_0(harness: &mut Harness) {
+    let lost = harness.members()[0].0.clone();
+    harness.forget_commits();
+    harness.unreachable.insert(lost.as_str().into());
+    harness.lose(&lost);
+    harness.pass(seconds(61));
 }
 
 fn searches(harness: &Harness) -> usize {
@@ -223,6 +232,27 @@ fn the_store_is_searched_again_after_the_loss_of_the_memory_that_was_as_new() {
         (None, Some(kept))
     );
     assert!(searches(&harness) > before && loads(&harness).len() == 1);
+}
+
+#[test]
+fn the_store_is_searched_although_a_member_shows_that_no_step_was_done() {
+    let mut harness = job_from(None, &[]);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    assert_eq!((harness.size(), harness.base()), (2, None));
+    // Rank 0 wrote the state with which the round began, and b has not fetched it.
+    let first = commit(1, 0);
+    harness.store = vec![stored("run", first, 10)];
+    lose_rank_0(&mut harness);
+    assert_eq!((harness.size(), harness.base()), (1, Some(first)));
+}
+
+#[test]
+fn without_a_commit_in_the_store_such_a_round_begins_anew() {
+    let mut harness = job_from(None, &[]);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    lose_rank_0(&mut harness);
+    assert_eq!((harness.outcome.clone(), harness.size()), (None, 1));
+    assert_eq!((harness.base(), searches(&harness)), (None, 1));
 }
 
 #[test]
@@ -390,6 +420,35 @@ fn a_later_driver_reads_the_store_with_agents_of_the_former_one() {
         (None, Some(FORMER))
     );
     assert_eq!(loads(&harness), [former]);
+}
+
+#[test]
+fn a_later_driver_reads_the_store_for_rounds_that_its_records_lack() {
+    for lost in 0..6 {
+        let mut harness = Harness::new(Settings {
+            durable: true,
+            cooldown: range(20, 20),
+            ..elastic(1, 1, 2)
+        });
+        harness.returns = true;
+        let hosts = [host("a", 2), host("b", 1)];
+        harness.list(&hosts);
+        // Round 1 fails on a before its first commit. Round 2 trains on b.
+        harness.forget_commits();
+        harness.kill("a", 0);
+        harness.pass(seconds(5));
+        assert_eq!((harness.round(), harness.base()), (Round(2), None));
+        harness.commit();
+        let newest = commit(2, 1);
+        harness.store = vec![stored("run", newest, 10)];
+        harness.driver_dies(lost);
+        harness.lose_silently("b");
+        harness.unreachable.insert("b".into());
+        harness.comes_back_with_workers("a");
+        harness.list(&hosts);
+        harness.pass(seconds(300));
+        assert_eq!(harness.base(), Some(newest), "{lost}: {:?}", harness.notes);
+    }
 }
 
 #[test]

@@ -152,6 +152,11 @@ pub(super) fn knows(world: &World, round: Round) -> bool {
     known.is_none_or(|known| known >= Some(round))
 }
 
+/// Whether the driver can know that any round has started.
+pub(super) fn knows_any(world: &World) -> bool {
+    world.invariants.later_driver.later != Some(None)
+}
+
 /// Checks that the records know of all failures and ends.
 fn is_complete(world: &World, saved: &Saved) -> Result<(), String> {
     let named = (saved.failures.first.as_ref()).map(|first| (first.host.clone(), first.process));
