@@ -1,9 +1,9 @@
 //! A TLS connection over an asynchronous stream.
 
 use std::{
-    future::poll_fn,
+    future::{Future as _, poll_fn},
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
 };
 
@@ -12,8 +12,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::Session;
 
-/// How much is read from the stream at once.
-const READ: usize = 64 << 10;
+/// How much is read from a stream at once, at first. Thousands of connections carry only small messages.
+const READ: usize = 4 << 10;
+/// How much is read at once from a stream that always has more.
+const MAX_READ: usize = 64 << 10;
 /// How much is encrypted before it is written to the stream.
 const WRITE: usize = 64 << 10;
 /// How much may wait for the stream before a write waits.
@@ -28,6 +30,8 @@ pub struct TlsStream<S> {
     session: Session,
     stream: S,
     wire: BytesMut,
+    /// How much is read at once.
+    room: usize,
     plain: BytesMut,
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that are written already.
@@ -67,6 +71,7 @@ impl<S> TlsStream<S> {
             session,
             stream,
             wire: BytesMut::new(),
+            room: READ,
             plain: unread,
             outgoing: Vec::new(),
             written: 0,
@@ -86,6 +91,19 @@ impl<S> TlsStream<S> {
     /// The stream.
     pub fn get_ref(&self) -> &S {
         &self.stream
+    }
+
+    /// Reads from the stream once, and gives the count of bytes that came.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        self.wire.reserve(self.room);
+        let count = ready!(pin!(self.stream.read_buf(&mut self.wire)).poll(cx))?;
+        if count >= self.room {
+            self.room = (self.room * 2).min(MAX_READ);
+        }
+        Poll::Ready(Ok(count))
     }
 
     /// Passes what was received to the session. A word to the peer may be outgoing then.
@@ -122,8 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         self.flush().await?;
         let mut heard = false;
         while self.session.peer().is_none() {
-            self.wire.reserve(4 << 10);
-            let count = match self.stream.read_buf(&mut self.wire).await {
+            let count = match poll_fn(|cx| self.poll_receive(cx)).await {
                 // As a peer does that closes with unread bytes.
                 Err(error) if !heard && error.kind() == io::ErrorKind::ConnectionReset => 0,
                 read => read?,
@@ -186,13 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
             if this.session.is_closed() {
                 return Poll::Ready(Ok(()));
             }
-            this.wire.resize(READ, 0);
-            let mut wire = ReadBuf::new(&mut this.wire);
-            let read = Pin::new(&mut this.stream).poll_read(cx, &mut wire);
-            let count = wire.filled().len();
-            this.wire.truncate(count);
-            ready!(read)?;
-            if count == 0 {
+            if ready!(this.poll_receive(cx))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             this.feed()?;
