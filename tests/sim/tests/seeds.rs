@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 70] = [
+const ONCE_FAILED: [(u64, &str); 71] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -251,6 +251,10 @@ const ONCE_FAILED: [(u64, &str); 70] = [
     (
         356295,
         "a worker that came back to an excluded host interrupted the round",
+    ),
+    (
+        462168,
+        "scripts were stopped as their host returned during a take-over",
     ),
 ];
 

@@ -164,9 +164,10 @@ impl Job {
     fn life_now(&self, now: Time, live: &Live, adoption: &Adoption) -> Life {
         match live.life {
             Life::Starting { .. } => Life::Starting { since: now },
-            // A member of a group that is over must not run beside the next one (R11).
+            // A member of a group that is over must not run beside the next one (R11). During a take-over that is undecided.
             Life::Training { .. }
                 if self.groups.leads()
+                    && !self.is_taking_over()
                     && !self.is_in_play(live)
                     && !planted(Mutant::OldGroupStays) =>
             {

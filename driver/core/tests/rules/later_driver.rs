@@ -428,3 +428,26 @@ fn workers_that_come_back_to_an_excluded_host_are_stopped() {
         );
     }
 }
+
+#[test]
+fn scripts_go_on_although_their_host_was_out_of_reach_before_the_others_were_back() {
+    for fails in [false, true] {
+        let mut harness = scripts(Settings {
+            restart_mode: RestartMode::Process,
+            max_restarts: 1,
+            ..elastic()
+        });
+        harness.returns = true;
+        harness.driver_dies(0);
+        harness.comes_back_with_workers("a");
+        if fails {
+            harness.kill("a", 0);
+        }
+        harness.breaks_off("a");
+        harness.returns("a", kept_of(&harness, "a"));
+        harness.comes_back_with_workers("b");
+        let goes_on = |note: &Decision| matches!(note, Decision::TookOver { round: Some(_), .. });
+        assert_eq!(harness.notes.iter().any(goes_on), !fails);
+        assert_eq!(failures(&harness), usize::from(fails));
+    }
+}
