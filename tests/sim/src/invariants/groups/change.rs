@@ -183,6 +183,8 @@ fn could_grow(world: &World, current: &Current) -> bool {
 /// Updates since when a group could start, and since when a larger one could.
 pub(super) fn note_clocks(world: &mut World) {
     let over = world.driver.ended.is_some() || world.invariants.r10.finishing || !lead(world);
+    // During a take-over it is undecided which group goes on.
+    let over = over || world.driver.is_taking_over();
     let grows = !over && running(world).is_some_and(|current| could_grow(world, current));
     let ripe = !over && running(world).is_none() && could_start(world);
     let now = world.driver_now();
