@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 71] = [
+const ONCE_FAILED: [(u64, &str); 82] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -255,6 +255,50 @@ const ONCE_FAILED: [(u64, &str); 71] = [
     (
         462168,
         "scripts were stopped as their host returned during a take-over",
+    ),
+    (
+        127126,
+        "a round began anew although the store had the first state of a lost rank 0",
+    ),
+    (
+        391673,
+        "a later driver forgot which processes of a lost agent were told to stop",
+    ),
+    (
+        184324,
+        "a later driver blamed the program for failures before a commit",
+    ),
+    (
+        165749,
+        "the failure of a script during a take-over was judged without the others",
+    ),
+    (
+        218310,
+        "a host that waited for its launch for a replica was dropped by a repeated event",
+    ),
+    (
+        108197,
+        "a group that a deadline had led to was judged by the loss that came with it",
+    ),
+    (
+        88581,
+        "a load that the driver had given up was taken for a needed commit",
+    ),
+    (
+        105884,
+        "a later driver was to know a round of which nobody was left",
+    ),
+    (
+        316519,
+        "the number of a group was taken for that of a round",
+    ),
+    (
+        157815,
+        "a notice outlived its agent that was dismissed as it returned",
+    ),
+    (
+        250388,
+        "the end of a script that a former driver had stopped was taken for a failure",
     ),
 ];
 
