@@ -133,7 +133,9 @@ impl Job {
                 ..
             } = &report
             {
-                // What the end means is decided when the agent returns, or with the loss of its host.
+                // What the end means is decided when the agent returns, or with the loss of its host. The others of its group
+                // cannot go on without it, so no fence is needed.
+                self.groups.member_reaped();
                 self.exit_known(&host, *process, exit, tail, out);
             }
             self.fleet.release_applied(&host);

@@ -451,3 +451,27 @@ fn scripts_go_on_although_their_host_was_out_of_reach_before_the_others_were_bac
         assert_eq!(failures(&harness), usize::from(fails));
     }
 }
+
+/// A member is known to have ended, so the others cannot go on unseen.
+#[test]
+fn the_next_group_does_not_wait_for_a_host_that_went_after_its_script_had_ended() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        ..elastic()
+    });
+    harness.returns = true;
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    for slot in [0, 1] {
+        harness.kill("a", slot);
+    }
+    harness.breaks_off("a");
+    harness.unreachable.insert("b".into());
+    harness.list(&[host("a", 2), host("b", 2), host("c", 4)]);
+    let limit = harness.job.settings().take_over();
+    assert!(limit + seconds(2) < harness.job.settings().fence);
+    harness.pass(limit + seconds(2));
+    assert!(took_over(&harness));
+    assert_eq!(harness.runs("c"), 4);
+}
