@@ -124,6 +124,7 @@ pub(crate) fn comes_back(world: &mut World, host: &HostId, adoption: &Adoption) 
         r10::finishes(world);
     }
     groups::comes_back(world, adoption);
+    success::came_back(world, host, adoption);
 }
 
 /// Whether the driver can know of the round that started last. A dead one may have lost its record, and its members.

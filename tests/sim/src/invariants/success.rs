@@ -12,10 +12,13 @@ use elasticrun_core::{
     registry::State,
     results::Outcome,
 };
-use elasticrun_protocol::{AgentReport, HostId, Process};
+use elasticrun_protocol::{AgentReport, HostId, Process, control::Adoption};
 
 use super::{groups, later_driver, later_driver::has_ended};
 use crate::world::{World, host::index_of};
+
+/// Why a member is no success whose agent is not back.
+const ABSENT: &str = "did not come back";
 
 /// The known ends of members of the round that started last.
 #[derive(Debug, Default)]
@@ -90,7 +93,28 @@ pub(super) fn took_over(world: &mut World) {
     let memory = &mut world.invariants.success;
     for member in gone {
         if !memory.ended.contains_key(&member) {
-            memory.out.entry(member).or_insert("did not come back");
+            memory.out.entry(member).or_insert(ABSENT);
+        }
+    }
+}
+
+/// An agent comes back with these processes, perhaps after that decision.
+pub(super) fn came_back(world: &mut World, host: &HostId, adoption: &Adoption) {
+    let ended = adoption
+        .reports
+        .iter()
+        .filter_map(|kept| match kept.report {
+            AgentReport::Exited { process, .. } => Some(process),
+            _ => None,
+        });
+    let there = adoption.workers.iter().map(|worker| worker.process);
+    let memory = &mut world.invariants.success;
+    for member in there
+        .chain(ended)
+        .filter_map(|p| Some((index_of(host)?, p)))
+    {
+        if memory.out.get(&member) == Some(&ABSENT) {
+            memory.out.remove(&member);
         }
     }
 }
