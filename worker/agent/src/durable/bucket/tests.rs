@@ -135,6 +135,47 @@ fn places_that_are_no_buckets_are_refused() {
     assert_eq!(why("ftp://a/b"), expected);
 }
 
+/// Connects with these variables and credentials. The agent's own variables count for the region alone then.
+fn connects(place: &str, variables: &[(&str, &str)]) -> Result<(), String> {
+    let credentials = [
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("GOOGLE_BEARER_TOKEN", "token"),
+    ];
+    let variables = variables.iter().chain(&credentials);
+    let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    connect::connect(place, &Access::new(&variables.collect())).map(drop)
+}
+
+#[test]
+fn an_endpoint_without_tls_is_named_unless_it_is_allowed() {
+    for (place, name, allows) in [
+        ("s3://b/p", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"),
+        ("s3://b/p", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP"),
+        ("gs://b/p", "GOOGLE_BASE_URL", "GOOGLE_ALLOW_HTTP"),
+    ] {
+        let plain = (name, "http://10.0.0.1:9000");
+        let refused = format!("{name} is an address without TLS; {allows}=true allows that");
+        assert_eq!(connects(place, &[plain]), Err(refused.clone()));
+        assert_eq!(connects(place, &[plain, (allows, "False")]), Err(refused));
+        assert_eq!(connects(place, &[plain, (allows, "true")]), Ok(()));
+        assert_eq!(connects(place, &[(name, "https://10.0.0.1:9000")]), Ok(()));
+    }
+}
+
+/// As on Kubernetes and on instances of EC2.
+#[test]
+fn services_that_give_out_credentials_need_no_tls() {
+    for name in [
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_METADATA_ENDPOINT",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    ] {
+        let address = "http://169.254.170.23/v1/credentials";
+        assert_eq!(connects("s3://b/p", &[(name, address)]), Ok(()), "{name}");
+    }
+}
+
 #[test]
 fn values_of_variables_are_not_printed() {
     let variables = [("AWS_SECRET_ACCESS_KEY", "hush"), ("PATH", "/bin")];
