@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `queue` | the events, and their order |
 //! | `driver`, `clock` | the driver's shell: the job, its commands, its time |
+//! | `observing` | what the reference and the invariants observe of an event |
 //! | `dying`, `journal` | the death of the driver, a later one, and the records that it begins with |
 //! | `probe` | probes between hosts |
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
@@ -46,6 +47,7 @@ mod launch;
 mod link;
 pub(crate) mod memory;
 mod network;
+mod observing;
 mod probe;
 mod queue;
 pub(crate) mod reading;
