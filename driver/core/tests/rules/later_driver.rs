@@ -61,6 +61,12 @@ fn failures(harness: &Harness) -> usize {
     harness.notes.iter().filter(failed).count()
 }
 
+#[track_caller]
+fn assert_stopped(harness: &Harness, name: &str, process: Process, why: StopReason) {
+    let stop = (name.into(), AgentCommand::Stop { process, why });
+    assert!(harness.sent.contains(&stop), "{:?}", harness.sent);
+}
+
 /// What the agent of a host has kept of this driver.
 fn kept_of(harness: &Harness, name: &str) -> Adoption {
     let mut adoption = harness.adoption(name);
@@ -114,15 +120,7 @@ fn a_spare_that_comes_back_after_the_first_success_is_stopped() {
     assert!(took_over(&harness));
     let spare = harness.current("c", 0);
     harness.comes_back_with_workers("c");
-    let stop = AgentCommand::Stop {
-        process: spare,
-        why: StopReason::JobEnded,
-    };
-    assert!(
-        harness.sent.contains(&("c".into(), stop)),
-        "{:?}",
-        harness.sent
-    );
+    assert_stopped(&harness, "c", spare, StopReason::JobEnded);
 }
 
 /// The workers of b have attached, so the failure is that of one worker.
@@ -419,13 +417,7 @@ fn workers_that_come_back_to_an_excluded_host_are_stopped() {
         .collect();
     harness.comes_back_as("a", adoption);
     for process in processes {
-        let why = StopReason::DomainFailed;
-        let stop = AgentCommand::Stop { process, why };
-        assert!(
-            harness.sent.contains(&("a".into(), stop)),
-            "{:?}",
-            harness.sent
-        );
+        assert_stopped(&harness, "a", process, StopReason::DomainFailed);
     }
 }
 
