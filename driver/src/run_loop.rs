@@ -328,7 +328,7 @@ impl Driver {
         if let Some(notice) = self.standbys.told() {
             self.reporter.journal(&notice);
         }
-        if let Some(limit) = self.recording.is_slow() {
+        if let Some(limit) = self.recording.tell_wait() {
             self.reporter.waits_for_journal(limit);
         }
         self.reporter.on_heartbeat(&self.job);

@@ -117,8 +117,8 @@ impl Recording {
         }
     }
 
-    /// How long the end may still wait, once it has waited for so long that the user should know.
-    pub(crate) fn is_slow(&mut self) -> Option<Duration> {
+    /// How long the end may still wait, for the user: once, when it has waited for a while.
+    pub(crate) fn tell_wait(&mut self) -> Option<Duration> {
         let held = self.held.as_mut()?;
         let now = Instant::now();
         held.told_at.take_if(|told_at| *told_at <= now)?;
@@ -202,11 +202,11 @@ mod tests {
         let (_never, answered) = oneshot::channel();
         let held = recording.held.as_mut().expect("it waits");
         held.answered = answered;
-        assert_eq!(recording.is_slow(), None);
+        assert_eq!(recording.tell_wait(), None);
         recording.held.as_mut().expect("it waits").told_at = Some(Instant::now());
-        let left = recording.is_slow().expect("it is told");
+        let left = recording.tell_wait().expect("it is told");
         assert!(left > Duration::from_secs(1), "{left:?}");
-        assert_eq!(recording.is_slow(), None, "once");
+        assert_eq!(recording.tell_wait(), None, "once");
         recording.held.as_mut().expect("it waits").until += Duration::from_hours(1);
         recording.wait_no_longer();
         assert_eq!(recording.recorded().await, end());
