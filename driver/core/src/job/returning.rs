@@ -10,6 +10,8 @@
 //!
 //! Everything of this is sent before the first answer to a heartbeat, which renews the lease of the workers (R11).
 
+use std::collections::BTreeSet;
+
 use elasticrun_protocol::{
     AgentCommand, AgentReport, FromAgent, HostId, Process,
     control::{AdoptedPhase, AdoptedWorker, Adoption, StopReason},
@@ -62,7 +64,9 @@ impl Job {
                 }
             }
         }
-        if self.results.outcome().is_none() {
+        if self.results.outcome().is_some() {
+            self.abort_past_rounds(host, adoption, out);
+        } else {
             self.compare(now, host, adoption, out);
             self.send_again(now, host, was_away, out);
             if !self.is_taking_over() {
@@ -230,6 +234,28 @@ impl Job {
         }
         if self.is_ending() {
             self.stop_all_outsiders(out);
+        }
+    }
+
+    /// Ends the rounds of an agent that are over, although the job has ended as well: until their workers have ended, the
+    /// answers to heartbeats renew the lease, and the workers would train on (R11).
+    fn abort_past_rounds(&self, host: &HostId, adoption: &Adoption, out: &mut Out) {
+        if self.groups.leads() {
+            return;
+        }
+        let in_play = |worker: &AdoptedWorker| {
+            let live = self.fleet.current(host, worker.process);
+            live.is_some_and(|live| self.is_in_play(&live))
+        };
+        let past: BTreeSet<_> = (adoption.workers.iter())
+            .filter(|worker| !in_play(worker))
+            .filter_map(|worker| match worker.phase {
+                AdoptedPhase::Training { round } => Some(round),
+                _ => None,
+            })
+            .collect();
+        for round in past {
+            self.send(host, AgentCommand::Abort { round }, out);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod base;
+mod coming_back;
 mod contact;
 mod deadlines;
 mod draining;

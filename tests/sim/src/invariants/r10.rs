@@ -76,7 +76,9 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let quiet = matches!(
             command,
             Command::Send {
-                command: AgentCommand::Shutdown
+                // An agent that returns may train in a round that was over before the end.
+                command: AgentCommand::Abort { .. }
+                    | AgentCommand::Shutdown
                     | AgentCommand::Kill
                     | AgentCommand::Heartbeat { .. },
                 ..
