@@ -69,7 +69,7 @@ impl Job {
             });
         }
         self.admit(now, &agent, takes_back, out);
-        self.came_back(&host);
+        self.came_back(&host, takes_back);
         self.probing.connected(&host, agent.probes);
         if let Some(adoption) = agent.adoption.as_ref().filter(|_| takes_back) {
             self.adopt(now, &agent, adoption, out);

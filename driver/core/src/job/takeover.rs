@@ -31,6 +31,8 @@ use crate::{
 pub(super) struct TakeOver {
     /// Hosts whose agents served the former driver and are not back.
     absent: BTreeSet<HostId>,
+    /// The agent of such a host is gone: another one has connected in its place.
+    is_replaced: bool,
     /// The journal names no agent. Its last records may be lost, so agents may come back all the same.
     is_blind: bool,
     /// When the agents that are not back are given up.
@@ -82,6 +84,7 @@ impl TakeOver {
             stopping: slots.flat_map(SlotsEntry::stopping_processes).collect(),
             is_blind: absent.is_empty(),
             absent,
+            is_replaced: false,
             until,
             recorded,
             planned,
@@ -138,10 +141,12 @@ impl Job {
             })
     }
 
-    /// Handles an agent that has connected: its host is no longer waited for.
-    pub(super) fn came_back(&mut self, host: &HostId) {
+    /// Handles an agent that has connected: its host is no longer waited for. `same`: it is the one that served the former
+    /// driver.
+    pub(super) fn came_back(&mut self, host: &HostId, same: bool) {
         if let Some(takeover) = &mut self.takeover {
-            takeover.absent.remove(host);
+            let was_absent = takeover.absent.remove(host);
+            takeover.is_replaced |= was_absent && !same;
         }
     }
 

@@ -2,13 +2,51 @@
 
 use std::time::Duration;
 
-use elasticrun_core::Event;
-use elasticrun_protocol::{AgentCommand, HostId, Round};
+use elasticrun_core::{Decision, Event, Settings};
+use elasticrun_protocol::{AgentCommand, HostId, Round, control::Adoption};
 
 use crate::{
-    harness::seconds,
+    harness::{Harness, commit, host, seconds},
     returning::{adoption, in_round_1, rounds, training},
 };
+
+fn took_over(harness: &Harness) -> Option<Option<Round>> {
+    harness.notes.iter().find_map(|note| match note {
+        Decision::TookOver { round, .. } => Some(*round),
+        _ => None,
+    })
+}
+
+/// Seed 324292 of the simulation: the host of the last round, whose start was not recorded, has another agent since.
+#[test]
+fn a_round_does_not_go_on_if_an_agent_is_gone_that_may_have_been_in_a_later_one() {
+    let mut found = false;
+    for lost in 0..6 {
+        let mut harness = Harness::new(Settings {
+            spares: 2,
+            ..Settings::elastic(2, 1, Some(2))
+        });
+        harness.returns = true;
+        harness.list(&[host("a", 2), host("b", 2)]);
+        harness.commit();
+        harness.keeps("b", commit(1, 1));
+        let round = harness.adoption("a").round;
+        harness.breaks_off("a");
+        harness.pass_with(&["b"], seconds(30));
+        assert_eq!((harness.started(), harness.size()), (2, 2));
+        harness.driver_dies(lost);
+        if harness.recorded_rounds() != Some((Round(2), Some(Round(1)))) {
+            continue;
+        }
+        found = true;
+        let adoption = harness.adoption("a");
+        harness.comes_back_as("a", Adoption { round, ..adoption });
+        assert_eq!(took_over(&harness), None, "{lost}: b is not back");
+        harness.begins_anew("b");
+        assert_eq!(took_over(&harness), Some(None), "{lost}: T1");
+    }
+    assert!(found);
+}
 
 /// Seed 961160 of the simulation: the first answer to a heartbeat renewed the lease of a round that was over.
 #[test]

@@ -2,7 +2,8 @@
 //! not.
 //!
 //! - T1 The round goes on only if the agents of all its members report it as started, and each member as training or
-//!   finished. If a later one was planned, agents that are not back may be in that one. So all agents must be back.
+//!   finished. If a later one was planned, agents that are not back may be in that one, and a new agent cannot say what the former one
+//!   of its host did. So all agents must be back.
 //!   Otherwise the round is aborted, and the next one forms with those that are back (R12).
 //! - T3 A round that is aborted, or whose start was not recorded, may train unseen on hosts that are not back. The fence counts
 //!   from the start of this driver, which is after the last heartbeat that the former driver has answered (R11).
@@ -84,12 +85,14 @@ impl Job {
         (complete && members.iter().all(goes_on)).then_some(reported)
     }
 
-    /// Whether agents that are not back may be in a later round than the newest one that records or agents name.
+    /// Whether agents that are not back, or never come back, may have been in a later round than the newest one that records
+    /// or agents name.
     fn may_be_in_another(&self) -> bool {
         let known = self.registry.round();
         self.takeover.as_ref().is_some_and(|takeover| {
             let newer = known.is_none_or(|known| known < takeover.planned);
-            newer && (takeover.is_blind || !takeover.absent.is_empty())
+            let lacks = takeover.is_replaced || !takeover.absent.is_empty();
+            newer && (takeover.is_blind || lacks)
         })
     }
 

@@ -113,7 +113,7 @@ impl Harness {
     }
 
     /// An agent that is not adopted ends its workers, and connects anew with their commits.
-    fn begins_anew(&mut self, name: &str) {
+    pub(crate) fn begins_anew(&mut self, name: &str) {
         let host = self.hosts.get_mut(&HostId::new(name)).expect("it lives");
         for (process, worker) in std::mem::take(&mut host.workers) {
             host.kept
