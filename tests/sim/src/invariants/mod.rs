@@ -33,7 +33,7 @@ mod replicas;
 mod reserve;
 mod returns;
 mod success;
-mod survival;
+pub(crate) mod survival;
 pub(crate) mod w5;
 pub(crate) mod worker_ended;
 

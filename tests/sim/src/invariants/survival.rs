@@ -40,8 +40,8 @@ pub(super) fn lost(world: &mut World, host: &HostId) {
     }
 }
 
-/// Before each step of the job, and at times in between.
-pub(super) fn look(world: &mut World) {
+/// Before each step of the job, with each commit, since its host may be gone before the next step, and at times in between.
+pub(crate) fn look(world: &mut World) {
     if world.plan.replicas.is_none() || world.driver.is_taking_over() {
         return;
     }

@@ -18,7 +18,7 @@ use super::{
     schedule::Act,
     worker::{InRound, Phase},
 };
-use crate::invariants::{r7, r8, r13, w5};
+use crate::invariants::{r7, r8, r13, survival, w5};
 
 impl World {
     pub(super) fn enter(
@@ -361,6 +361,7 @@ impl World {
         if let Err(what) = self.history.sealed(id, state.clone()) {
             self.violate("R12", what);
         }
+        survival::look(self);
     }
 
     fn begin_training(&mut self, host: usize, process: Process) {
