@@ -1,8 +1,10 @@
 //! Handles messages and ends of workers, and derives the reports to the driver.
 
+use std::collections::BTreeSet;
+
 use elasticrun_protocol::{
     AgentReport, FromWorker, Process,
-    control::{Exit, Kept},
+    control::{Exit, Held, Kept},
 };
 
 use super::{
@@ -112,13 +114,14 @@ impl Machine {
             .workers
             .keys()
             .filter(|process| !plan.members.contains(process));
-        let kept = (others.chain(&self.kept))
+        let mut kept: Vec<_> = (others.chain(&self.kept))
             .map(|process| Kept {
                 process: *process,
                 commits: memory.commits(*process),
             })
             .filter(|kept| !kept.commits.is_empty())
             .collect();
+        kept.extend(older_commits(&members, memory));
         let (round, free_port) = (plan.round, self.free_port);
         out.push(Command::AgentReport(AgentReport::Ready {
             round,
@@ -209,4 +212,22 @@ impl Machine {
             stopped: worker.was_told() && !planted(Mutant::StopUntold),
         }));
     }
+}
+
+/// The older commits of members, each once. The newest one may be void, so that the round must begin from an older one. A
+/// process that keeps its state itself cannot go back to it.
+fn older_commits(members: &[Held], memory: &dyn Memory) -> Vec<Kept> {
+    let mut named = BTreeSet::new();
+    let mut older = Vec::new();
+    for held in members.iter().filter(|held| !held.empty) {
+        let mut commits = memory.commits(held.process);
+        commits.retain(|commit| Some(*commit) < held.commit && named.insert(*commit));
+        if !commits.is_empty() {
+            older.push(Kept {
+                process: held.process,
+                commits,
+            });
+        }
+    }
+    older
 }

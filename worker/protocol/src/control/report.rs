@@ -208,7 +208,8 @@ pub struct Held {
     pub data_port: u16,
 }
 
-/// Commits in the memory of a process that is not a member.
+/// Commits in the memory of a process: all of one that is not a member, and those of a member that are older than
+/// [`Held::commit`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// The process, by slot and start. It may be dead.
