@@ -32,9 +32,10 @@ impl Budgets {
         }
     }
 
-    /// Continues with the counts of an earlier driver.
-    pub(crate) fn restore(&mut self, started: u32, restarts: u32) {
+    /// Continues with the counts of an earlier driver, among them `unrecorded` and the rounds before it.
+    pub(crate) fn restore(&mut self, started: u32, restarts: u32, unrecorded: Option<Round>) {
         (self.started, self.restarts) = (started, restarts);
+        self.unrecorded = unrecorded.into_iter().collect();
     }
 
     /// Whether one more round may start.
@@ -79,6 +80,11 @@ impl Budgets {
         })
     }
 
+    /// The newest started round that only agents have named, to this driver or to an earlier one.
+    pub(crate) fn unrecorded(&self) -> Option<Round> {
+        self.unrecorded.last().copied()
+    }
+
     /// Restarts used.
     pub fn restarts(&self) -> u32 {
         self.restarts
@@ -110,7 +116,7 @@ mod tests {
     #[test]
     fn a_round_that_several_agents_name_counts_once() {
         let mut budgets = Budgets::new(&Settings::standard(1));
-        budgets.restore(2, 0);
+        budgets.restore(2, 0, None);
         for round in [8, 7, 8] {
             budgets.saw_round(Round(round));
         }

@@ -45,6 +45,7 @@ impl Job {
             planned: self.rounds.last().max(self.groups.newest()),
             round: self.registry.round(),
             started: self.budgets.started(),
+            unrecorded: self.budgets.unrecorded(),
             restarts: self.budgets.restarts(),
             sdk_seen: self.sdk_seen,
             rounds_lead: !self.groups.leads(),

@@ -37,7 +37,8 @@ impl Job {
         let used = Round(progress.planned.0 + gap);
         job.rounds.skip_to(used);
         job.groups.skip_to(used);
-        job.budgets.restore(progress.started, progress.restarts);
+        let unrecorded = progress.unrecorded;
+        (job.budgets).restore(progress.started, progress.restarts, unrecorded);
         job.sdk_seen = progress.sdk_seen;
         if progress.rounds_lead {
             job.groups.give_way();
@@ -83,7 +84,9 @@ impl Job {
             }
         }
         // Groups have numbers of their own.
-        let newest = progress.round.max(job.lineage.newest_round());
+        let newest = (progress.round)
+            .max(job.lineage.newest_round())
+            .max(unrecorded);
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
             newest.filter(|_| progress.rounds_lead),

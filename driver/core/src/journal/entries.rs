@@ -87,6 +87,9 @@ pub struct Progress {
     pub round: Option<Round>,
     /// Rounds that have started.
     pub started: u32,
+    /// The newest of these rounds that only agents have named: the record of its start is lost.
+    #[serde(default)]
+    pub unrecorded: Option<Round>,
     /// Restarts used.
     pub restarts: u32,
     /// A worker has reached `run()`.

@@ -3,12 +3,32 @@
 use std::time::Duration;
 
 use elasticrun_core::{Decision, Event, Settings};
-use elasticrun_protocol::{AgentCommand, HostId, Round, control::Adoption};
+use elasticrun_protocol::{
+    AgentCommand, HostId, Round,
+    control::{Adoption, Kept},
+};
 
 use crate::{
-    harness::{Harness, commit, host, seconds},
+    harness::{Harness, commit, host, process, range, seconds},
     returning::{adoption, in_round_1, rounds, training},
 };
+
+fn elastic() -> Settings {
+    Settings {
+        cooldown: range(20, 300),
+        ..Settings::elastic(4, 1, Some(4))
+    }
+}
+
+/// Two hosts with two workers each train in round 1. Agents return.
+fn trains(settings: Settings) -> Harness {
+    let mut harness = Harness::new(settings);
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!((harness.started(), harness.size()), (1, 4));
+    harness.commit();
+    harness
+}
 
 fn took_over(harness: &Harness) -> Option<Option<Round>> {
     harness.notes.iter().find_map(|note| match note {
@@ -44,6 +64,34 @@ fn a_round_does_not_go_on_if_an_agent_is_gone_that_may_have_been_in_a_later_one(
         assert_eq!(took_over(&harness), None, "{lost}: b is not back");
         harness.begins_anew("b");
         assert_eq!(took_over(&harness), Some(None), "{lost}: T1");
+    }
+    assert!(found);
+}
+
+/// Seeds 197510 and 688912 of the simulation: the driver that has counted the round dies as well.
+#[test]
+fn a_round_that_was_not_recorded_counts_once_for_all_later_drivers() {
+    let mut found = false;
+    for lost in 0..8 {
+        let mut harness = trains(elastic());
+        let kept = Kept {
+            process: process(0, 1),
+            commits: vec![commit(1, 1)],
+        };
+        harness.lose_members();
+        harness.driver_dies(lost);
+        if harness.recorded_rounds() != Some((Round(1), None)) {
+            continue;
+        }
+        found = true;
+        for _ in 0..2 {
+            let kept = vec![kept.clone()];
+            let adoption = harness.adoption("a");
+            harness.comes_back_as("a", Adoption { kept, ..adoption });
+            assert_eq!(took_over(&harness), None, "{lost}: b is not back");
+            assert_eq!(harness.job.rounds_started(), 1, "{lost}");
+            harness.driver_dies(0);
+        }
     }
     assert!(found);
 }
