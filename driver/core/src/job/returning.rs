@@ -80,14 +80,15 @@ impl Job {
         out.push(Command::Announce(Decision::HostReturned { host }));
     }
 
-    /// Whether these are the processes of this driver, as it knows them.
-    fn is_ours(&self, agent: &AgentConnected, adoption: &Adoption) -> bool {
+    /// Whether these are the processes of this driver, as it knows them. The connection over which this driver took them back
+    /// from a former one may have ended before the agent knew of that.
+    pub(super) fn is_ours(&self, agent: &AgentConnected, adoption: &Adoption) -> bool {
         let known = self
             .fleet
             .host(&agent.host)
             .and_then(|state| state.last_up());
         let same = known.is_some_and(|up| up.returns && up.agent == agent.agent);
-        same && adoption.run_id == self.run_id && adoption.epoch == self.epoch
+        same && adoption.run_id == self.run_id && adoption.epoch <= self.epoch
     }
 
     /// Puts the agent, its processes and its memory back.

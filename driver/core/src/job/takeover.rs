@@ -132,12 +132,13 @@ impl Job {
         self.takeover.as_ref().map(|takeover| takeover.until)
     }
 
-    /// Whether this job goes on with the workers of an agent.
+    /// Whether this job goes on with the workers of an agent, and does not do so yet.
     pub(super) fn takes_back(&self, agent: &AgentConnected) -> bool {
         self.takeover.is_some()
             && !self.is_up(&agent.host)
             && agent.adoption.as_ref().is_some_and(|adoption| {
-                adoption.run_id == self.run_id && adoption.epoch < self.epoch
+                let of_former = adoption.run_id == self.run_id && adoption.epoch < self.epoch;
+                of_former && !self.is_ours(agent, adoption)
             })
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use elasticrun_core::{Decision, Event, Settings};
 use elasticrun_protocol::{
-    AgentCommand, HostId, Round,
-    control::{Adoption, Kept},
+    AgentCommand, AgentReport, HostId, Round,
+    control::{Adoption, Exit, Kept},
 };
 
 use crate::{
@@ -35,6 +35,43 @@ fn took_over(harness: &Harness) -> Option<Option<Round>> {
         Decision::TookOver { round, .. } => Some(*round),
         _ => None,
     })
+}
+
+fn count(harness: &Harness, counts: impl Fn(&Decision) -> bool) -> usize {
+    harness.notes.iter().filter(|note| counts(note)).count()
+}
+
+/// Seed 588432 of the simulation: the connection over which an agent was taken back broke before the agent knew that.
+#[test]
+fn an_agent_that_does_not_know_that_it_was_taken_back_comes_back_as_any_other() {
+    for breaks in [true, false] {
+        let mut harness = trains(elastic());
+        harness.driver_dies(0);
+        let process = harness.forgets("b", 1);
+        harness.says_to_nobody(
+            "b",
+            AgentReport::Exited {
+                process,
+                exit: Exit::Signal(9),
+                tail: Vec::new(),
+                stopped: false,
+            },
+        );
+        let kept = harness.adoption("b");
+        harness.comes_back_with_workers("a");
+        harness.comes_back_as("b", kept.clone());
+        assert_eq!(took_over(&harness), Some(None));
+        if breaks {
+            harness.breaks_off("b");
+        }
+        harness.comes_back_as("b", kept);
+        let failed = |note: &Decision| matches!(note, Decision::WorkerFailed { .. });
+        assert_eq!(count(&harness, failed), 1, "{breaks}: {:?}", harness.notes);
+        let lost = |note: &Decision| matches!(note, Decision::HostFailed { .. });
+        assert_eq!(count(&harness, lost), 0, "{breaks}: {:?}", harness.notes);
+        let back = |note: &Decision| matches!(note, Decision::HostReturned { .. });
+        assert_eq!(count(&harness, back), 1, "{breaks}: {:?}", harness.notes);
+    }
 }
 
 /// Seed 324292 of the simulation: the host of the last round, whose start was not recorded, has another agent since.

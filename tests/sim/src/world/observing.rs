@@ -1,6 +1,6 @@
 //! What the reference and the invariants observe of an event, before the job receives it.
 
-use elasticrun_core::{AgentConnected, Event as JobEvent};
+use elasticrun_core::{AgentConnected, Event as JobEvent, fleet::AgentUp};
 use elasticrun_protocol::{AgentReport, HostId};
 
 use super::{World, dying::TakeOver};
@@ -147,10 +147,18 @@ impl World {
     pub(super) fn takes_over(&self, agent: &AgentConnected) -> bool {
         let known = self.driver.job.fleet().host(&agent.host);
         let is_up = known.is_some_and(|state| state.up().is_some());
+        // The agent may not know yet that this driver has taken it back.
+        let is_back = self.known_as(agent).is_some();
         let older =
             (agent.adoption.as_ref()).is_some_and(|adoption| adoption.epoch < self.driver.epoch);
         let in_time = |takeover: &TakeOver| self.driver_now() < takeover.until;
         let goes_on = self.driver.ended.is_none();
-        goes_on && older && !is_up && self.driver.takeover.as_ref().is_some_and(in_time)
+        goes_on && older && !is_up && !is_back && self.driver.takeover.as_ref().is_some_and(in_time)
+    }
+
+    /// The agent of its host as the job knows it, if it is the one that connects.
+    fn known_as(&self, agent: &AgentConnected) -> Option<&AgentUp> {
+        let known = self.driver.job.fleet().host(&agent.host)?.last_up()?;
+        (known.returns && known.agent == agent.agent).then_some(known)
     }
 }
