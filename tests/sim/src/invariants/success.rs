@@ -83,8 +83,10 @@ pub(super) fn took_over(world: &mut World) {
     let fleet = world.driver.job.fleet();
     let is_there = |host: usize, process| {
         let host = &world.hosts[host].id;
-        let away = fleet.host(host).is_some_and(|state| state.away().is_some());
-        away || fleet.current(host, process).is_some()
+        // Another agent than that of the process may be away.
+        let away = fleet.host(host).and_then(|state| state.away());
+        let mut lives = away.into_iter().flat_map(|away| &away.live);
+        lives.any(|live| live.process == process) || fleet.current(host, process).is_some()
     };
     let members = members(world).into_iter().flatten();
     let gone: Vec<_> = members
