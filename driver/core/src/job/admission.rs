@@ -103,6 +103,8 @@ impl Job {
             return;
         }
         self.close(&agent.host, out);
+        // The end of a launch would be taken for that of the agent.
+        self.away.remove(&agent.host);
         self.welcome_to_the_end(agent, out);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, Event, Settings};
+use elasticrun_core::{Decision, Event, Settings, results::Outcome};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Round,
     control::{Adoption, Exit, Kept},
@@ -157,4 +157,21 @@ fn workers_that_come_back_after_the_end_leave_a_round_that_was_over_before() {
     };
     let told: Vec<_> = harness.sent.iter().filter_map(to_a).collect();
     assert_eq!(told, [abort.clone(), end.clone()], "R11");
+}
+
+/// Seed 867052 of the simulation.
+#[test]
+fn the_end_of_a_launch_is_not_that_of_the_agent_that_has_connected_since() {
+    let mut harness = training(4);
+    harness.breaks_off("a");
+    harness.passive.extend(["a".into(), "b".into()]);
+    harness.event(Event::StopRequested { signal: 15 });
+    harness.connects_again("a", true);
+    harness.disconnected.clear();
+    harness.event(Event::LaunchFailed {
+        host: "a".into(),
+        why: "its agent has ended".into(),
+    });
+    assert_eq!(harness.disconnected, [], "its connection counts");
+    assert_eq!(harness.outcome, Some(Outcome::Stopped { signal: 15 }));
 }
