@@ -5,7 +5,8 @@
 //!   ------------> draining ---------------------> idle ---------------------------> drained, agent dismissed
 //! ```
 //!
-//! - The loss of a draining host is no failure, even before its workers have left.
+//! - The loss of a draining host is no failure, even before its workers have left. A standard job ends with it, and names it
+//!   as the failure.
 //! - If too few workers could train without it, its workers train on until the host's time is almost over
 //!   ([`super::reserve`]).
 //! - A host that still drains when the job ends is drained once its agent has ended.

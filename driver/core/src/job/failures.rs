@@ -164,7 +164,9 @@ impl Job {
     pub(super) fn host_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         // A host that registered itself and that its list has dropped since is not expected back either.
-        let goes = self.hosts.is_draining(host) || self.hosts.is_left_out(host);
+        let leaves = self.hosts.is_draining(host) || self.hosts.is_left_out(host);
+        // A standard job cannot go on without it.
+        let goes = leaves && self.settings.elastic;
         let was_away = self.away.remove(host);
         if !was_away {
             self.set_apart(now, host);

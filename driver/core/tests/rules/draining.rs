@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, Departure, Event, Refusal, Settings, results::Outcome};
+use elasticrun_core::{
+    Decision, Departure, Event, Refusal, Settings,
+    results::{Outcome, Reason},
+};
 use elasticrun_protocol::{AgentCommand, AgentReport, Boundary, HostId, Notice, NoticeKind};
 
 use crate::{
@@ -211,6 +214,25 @@ fn a_host_that_goes_before_it_was_left_is_no_failure() {
             .any(|note| matches!(note, Decision::WentEarly { .. }))
     );
     assert_eq!(failures(&harness), 0);
+}
+
+/// Seed 932748 of the simulation: a later driver learned from its first list that the host drains.
+#[test]
+fn a_standard_job_names_the_draining_host_that_it_ends_with() {
+    let mut harness = Harness::new(Settings::standard(2));
+    harness.passive.extend(["a".into(), "b".into()]);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    for name in ["a", "b"] {
+        harness.connects(name);
+        harness.joins(name, 0);
+    }
+    assert_eq!((harness.started(), harness.size()), (1, 2));
+    harness.list(&[host("a", 1), draining("b", 1)]);
+    harness.lose("b");
+    let reason = Reason::Standard;
+    assert_eq!(harness.outcome, Some(Outcome::WorkerFailed(reason)));
+    let first = harness.job.results().first_failure();
+    assert_eq!(first.map(|first| first.host.as_str()), Some("b"));
 }
 
 #[test]
