@@ -291,10 +291,8 @@ impl Machine {
     pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Over> {
         let start = self.member().ok_or(Over::OutOfRound)?.start;
         let is_root = start.rank == Rank(0);
-        let later =
-            |departure: Departure| start.base.is_some_and(|base| base.round > departure.round);
-        let behind = self.returned.is_some_and(later);
-        Ok(setup(hooks, self.returned, is_root, behind, &self.live))
+        let other = start.base.is_some() && self.live.origin() != start.base;
+        Ok(setup(hooks, self.returned, is_root, other, &self.live))
     }
 
     /// Carries out [`SetupStep::FetchBase`]: whether the base must be fetched, and from where.

@@ -49,13 +49,13 @@ pub enum SetupStep {
     Train,
 }
 
-/// The steps of a member that left its last round as in `departure`; `None` in its first round. `behind`: the base is a
-/// commit of a later round than that, which began without this member.
+/// The steps of a member that left its last round as in `departure`; `None` in its first round. `other`: the base is not the
+/// commit of its state. Rounds have begun without this member since, perhaps from an older commit.
 pub(super) fn setup(
     hooks: Hooks,
     departure: Option<Departure>,
     is_root: bool,
-    behind: bool,
+    other: bool,
     live: &LiveState,
 ) -> Vec<SetupStep> {
     let mut steps = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn setup(
     let failed = departure.is_some_and(|departure| !departure.committed);
     // Nothing else reads the state before the sync, which restores it as well.
     let is_seen = hooks.callbacks || hooks.restore || hooks.sync;
-    let outdated = is_survivor && is_root && behind && !hooks.sync;
+    let outdated = is_survivor && is_root && other && !hooks.sync;
     if (failed || outdated) && is_seen && !planted(Mutant::CallbacksSeeTorn) {
         // The callbacks of rank 0 see the state with which the round begins, even if another process keeps it.
         if is_root && !hooks.sync && !planted(Mutant::CallbacksSeeOlder) {

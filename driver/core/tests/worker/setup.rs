@@ -2,7 +2,7 @@
 
 use elasticrun_core::worker::{Event, Failure, Hooks, Machine, Over, SetupStep};
 
-use super::{member, round, start, step};
+use super::{enter, member, round, start, step};
 
 use SetupStep::{Adapt, FetchBase, RequireBase, Reset, Restore, RestoreNewest, SyncOwn, Train};
 
@@ -94,6 +94,26 @@ fn w5_callbacks_of_a_worker_that_sat_out_a_round_see_the_base() {
         assert!(machine.join().is_ok());
         let base = Some(round(2).commit(3));
         step(&mut machine, Event::Started(start(3, rank, base)));
+        assert!(machine.join().is_ok());
+        assert_eq!(machine.setup(CALLBACKS), Ok(steps));
+    }
+}
+
+/// Seed 592916 of the simulation: the rounds since began from an older commit, so the one that this worker has is void.
+#[test]
+fn w5_callbacks_of_a_worker_whose_commit_is_void_see_the_base() {
+    for (rank, steps) in [
+        (0, vec![FetchBase, Restore, Reset, SYNC_FRESH, Adapt, Train]),
+        (1, vec![Reset, SYNC_FRESH, Adapt, Train]),
+    ] {
+        let mut machine = Machine::default();
+        enter(&mut machine, start(3, rank, None));
+        machine.committed(round(3).commit(1));
+        updates(&mut machine);
+        assert!(machine.leave(false, false).is_some());
+        assert!(machine.join().is_ok());
+        let base = Some(round(2).commit(1));
+        step(&mut machine, Event::Started(start(9, rank, base)));
         assert!(machine.join().is_ok());
         assert_eq!(machine.setup(CALLBACKS), Ok(steps));
     }
