@@ -116,8 +116,8 @@ impl World {
         let JobEvent::AgentConnected(agent) = event else {
             return Vec::new();
         };
-        let known = self.driver.job.fleet().host(&agent.host);
-        let applied = known.and_then(|state| state.last_up()).map(|up| up.applied);
+        // The reports of another one are not applied: it is sent back.
+        let applied = self.known_as(agent).map(|up| up.applied);
         let Some(adoption) = &agent.adoption else {
             return Vec::new();
         };
