@@ -22,7 +22,8 @@ pub(super) struct Memory {
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let members = started.members();
-    if !later_driver::knows_last(world) || !later_driver::knows_members(world) {
+    let is_unknown = !later_driver::knows_last(world) || !later_driver::knows_members(world);
+    if is_unknown {
         // The round before, or one of its members, is unknown to this driver.
         world.invariants.r2 = Memory::default();
     }
@@ -52,7 +53,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             members[0]
         ));
     }
-    // The host of rank 0 is first, whenever it arrived.
+    // The host of rank 0 is first, whenever it arrived. Agents may have named it to a driver that does not know all members.
+    let former = former.or(members.first().filter(|_| is_unknown));
     let first = former.map(|(host, _)| *host);
     in_order_of_arrival(world, &members, &survivors, first)?;
     let mut order: Vec<(usize, u32)> = Vec::new();
