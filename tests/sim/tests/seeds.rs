@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 82] = [
+const ONCE_FAILED: [(u64, &str); 94] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -299,6 +299,51 @@ const ONCE_FAILED: [(u64, &str); 82] = [
     (
         250388,
         "the end of a script that a former driver had stopped was taken for a failure",
+    ),
+    (
+        961_160,
+        "workers that came back after the end of the job trained on in a round that was over",
+    ),
+    (
+        324_292,
+        "a round went on although an agent was gone that had been in a later one",
+    ),
+    (
+        464_733,
+        "a host that had held a commit for a moment was not counted as lost",
+    ),
+    (42_438, "a void commit hid the older one of a living worker"),
+    (
+        197_510,
+        "each later driver counted a round again that was not recorded",
+    ),
+    (
+        588_432,
+        "an agent that did not know that it was taken back was taken back again",
+    ),
+    (
+        770_840,
+        "members of a former agent were expected back with the next agent of their host",
+    ),
+    (
+        867_052,
+        "the end of a launch after the end of the job was taken for that of an agent that had come since",
+    ),
+    (
+        932_748,
+        "a standard job ended with a draining host and named no failure",
+    ),
+    (
+        592_916,
+        "reset callbacks saw a void commit that was newer than the base",
+    ),
+    (
+        676_574,
+        "the reports of an agent that was sent back were taken for known",
+    ),
+    (
+        496_190,
+        "a later driver was to know no rank 0 of a round unless it knew all members",
     ),
 ];
 
