@@ -40,23 +40,10 @@ impl Candidate {
 }
 
 /// Orders candidates by the rules of the module and cuts at `max_np`.
-pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candidate> {
-    let mut hosts: BTreeMap<HostId, (bool, bool)> = BTreeMap::new();
-    for candidate in &candidates {
-        let (leads, survives) = hosts.entry(candidate.host.clone()).or_default();
-        *leads |= candidate.leads();
-        *survives |= candidate.survives();
-    }
-    candidates.sort_by(|a, b| {
-        let of_host = |c: &Candidate| {
-            let (leads, survives) = hosts[&c.host];
-            (!leads, !survives, c.arrival)
-        };
-        let in_host = |c: &Candidate| (!c.leads(), !c.survives(), c.process);
-        (of_host(a).cmp(&of_host(b)))
-            .then_with(|| a.host.cmp(&b.host))
-            .then_with(|| in_host(a).cmp(&in_host(b)))
-    });
+///
+/// Cost: O(workers + hosts log hosts) for candidates whose hosts stand side by side.
+pub fn choose(candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candidate> {
+    let mut candidates = in_order(candidates);
     let Some(max) = max_np else { return candidates };
     if candidates.len() > max as usize {
         // A newcomer never displaces a survivor, whatever the positions of their hosts.
@@ -74,32 +61,63 @@ pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candid
     candidates
 }
 
+/// Orders candidates by the rules of the module.
+fn in_order(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let count = candidates.len();
+    let mut hosts: BTreeMap<HostId, Vec<Candidate>> = BTreeMap::new();
+    let mut candidates = candidates.into_iter().peekable();
+    while let Some(first) = candidates.next() {
+        let host = first.host.clone();
+        let members = hosts.entry(host.clone()).or_default();
+        members.push(first);
+        members.extend(std::iter::from_fn(|| {
+            candidates.next_if(|next| next.host == host)
+        }));
+    }
+    // The sort is stable: hosts that arrived together stay in the order of their ids.
+    let mut hosts: Vec<Vec<Candidate>> = hosts.into_values().collect();
+    hosts.sort_by_cached_key(|members| {
+        let leads = members.iter().any(Candidate::leads);
+        let survives = members.iter().any(Candidate::survives);
+        (!leads, !survives, members[0].arrival)
+    });
+    let mut ordered = Vec::with_capacity(count);
+    for mut members in hosts {
+        members.sort_unstable_by_key(|c| (!c.leads(), !c.survives(), c.process));
+        ordered.append(&mut members);
+    }
+    ordered
+}
+
 /// The places of workers that are given in rank order, with the ranks of a host side by side.
 pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
     let size = ordered.len() as u32;
-    let mut local_sizes: BTreeMap<&HostId, u32> = BTreeMap::new();
+    let mut hosts = 0;
     let mut crosses: BTreeMap<LocalRank, u32> = BTreeMap::new();
-    let mut cross_ranks = Vec::with_capacity(ordered.len());
-    for (host, local_rank) in ordered {
-        *local_sizes.entry(host).or_default() += 1;
-        let cross = crosses.entry(*local_rank).or_default();
-        cross_ranks.push(*cross);
-        *cross += 1;
+    let mut places = Vec::with_capacity(ordered.len());
+    for members in ordered.chunk_by(|a, b| a.0 == b.0) {
+        hosts += 1;
+        for (_, local_rank) in members {
+            let cross = crosses.entry(*local_rank).or_default();
+            places.push(Place {
+                rank: Rank(places.len() as u32),
+                size,
+                local_size: members.len() as u32,
+                cross_rank: *cross,
+                // It is known when all are counted.
+                cross_size: 0,
+                local_rank: None,
+            });
+            *cross += 1;
+        }
     }
-    (ordered.iter().zip(cross_ranks).enumerate())
-        .map(|(rank, ((host, local_rank), cross_rank))| Place {
-            rank: Rank(rank as u32),
-            size,
-            local_size: local_sizes[host],
-            cross_rank,
-            cross_size: if planted(Mutant::CrossOfAllHosts) {
-                local_sizes.len() as u32
-            } else {
-                crosses[local_rank]
-            },
-            local_rank: None,
-        })
-        .collect()
+    for (place, (_, local_rank)) in places.iter_mut().zip(ordered) {
+        place.cross_size = match planted(Mutant::CrossOfAllHosts) {
+            true => hosts,
+            false => crosses[local_rank],
+        };
+    }
+    places
 }
 
 #[cfg(test)]

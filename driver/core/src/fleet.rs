@@ -217,6 +217,32 @@ impl Host {
         (self.slots.get(slot.0 as usize)).is_some_and(|slot| slot.done)
     }
 
+    fn live_mut(&mut self, process: Process) -> Option<&mut Live> {
+        let slot = self.slots.get_mut(process.local_rank.0 as usize)?;
+        slot.live.as_mut().filter(|live| live.process == process)
+    }
+
+    fn start(&mut self, now: Time, slot: LocalRank) -> Process {
+        let index = slot.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let state = &mut self.slots[index];
+        state.starts += 1;
+        state.stopping = false;
+        let process = Process {
+            local_rank: slot,
+            generation: Generation(state.starts),
+        };
+        state.live = Some(Live {
+            process,
+            life: Life::Starting { since: now },
+            since: now,
+            data_port: 0,
+        });
+        process
+    }
+
     /// Whether a new process may be started on this slot.
     pub fn is_free(&self, slot: LocalRank) -> bool {
         self.slots.get(slot.0 as usize).is_none_or(|slot| {
@@ -250,6 +276,14 @@ impl Census {
     /// Whether no process is left; processes that are not reaped count.
     pub fn is_empty(&self) -> bool {
         self.staying() + self.stopping == 0
+    }
+
+    /// Gives a process another state. Returns whether its record changes: only whether it is stopping is recorded.
+    fn turn(&mut self, live: &mut Live, life: Life) -> bool {
+        let before = std::mem::replace(&mut live.life, life);
+        *self.count(before) -= 1;
+        *self.count(life) += 1;
+        (before == Life::Stopping) != (life == Life::Stopping)
     }
 
     fn count(&mut self, life: Life) -> &mut usize {
@@ -329,27 +363,24 @@ impl Fleet {
 
     /// Records a new process on a slot.
     pub fn start(&mut self, now: Time, host: &HostId, slot: LocalRank) -> Process {
-        let slots = &mut self.host_mut(host).slots;
-        let index = slot.0 as usize;
-        if slots.len() <= index {
-            slots.resize_with(index + 1, Slot::default);
-        }
-        slots[index].starts += 1;
-        slots[index].stopping = false;
-        let process = Process {
-            local_rank: slot,
-            generation: Generation(slots[index].starts),
-        };
-        let life = Life::Starting { since: now };
-        slots[index].live = Some(Live {
-            process,
-            life,
-            since: now,
-            data_port: 0,
-        });
+        let process = self.host_mut(host).start(now, slot);
         self.census.starting += 1;
         self.starts += 1;
         process
+    }
+
+    /// Records a new process on each of these slots of a host.
+    pub(crate) fn start_all(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        slots: impl IntoIterator<Item = LocalRank>,
+    ) -> Vec<Process> {
+        let state = self.host_mut(host);
+        let started: Vec<_> = (slots.into_iter().map(|slot| state.start(now, slot))).collect();
+        self.census.starting += started.len();
+        self.starts += started.len() as u64;
+        started
     }
 
     /// Sets the newest report of a connected agent that is applied.
@@ -444,20 +475,52 @@ impl Fleet {
 
     /// Records the new state of a process.
     pub fn set_life(&mut self, host: &HostId, process: Process, life: Life) {
-        if let Some(live) = self.live_mut(host, process) {
-            let before = std::mem::replace(&mut live.life, life);
-            *self.census.count(before) -= 1;
-            *self.census.count(life) += 1;
-            if (before == Life::Stopping) != (life == Life::Stopping) {
+        self.set_lives(host, [process], life);
+    }
+
+    /// Records the new state of processes of one host.
+    pub fn set_lives(
+        &mut self,
+        host: &HostId,
+        processes: impl IntoIterator<Item = Process>,
+        life: Life,
+    ) {
+        let Some(state) = self.hosts.get_mut(host) else {
+            return;
+        };
+        for process in processes {
+            let Some(live) = state.live_mut(process) else {
+                continue;
+            };
+            if self.census.turn(live, life) {
                 self.changed.mark(host);
             }
         }
     }
 
-    /// Records the port of a process's data plane.
-    pub fn set_data_port(&mut self, host: &HostId, process: Process, port: u16) {
-        if let Some(live) = self.live_mut(host, process) {
-            live.data_port = port;
+    /// Records that a process waits at `run()`, and the port of its data plane.
+    pub(crate) fn waits(&mut self, host: &HostId, process: Process, data_port: u16) {
+        if let Some(live) = (self.hosts.get_mut(host)).and_then(|state| state.live_mut(process)) {
+            live.data_port = data_port;
+            if self.census.turn(live, Life::Waiting) {
+                self.changed.mark(host);
+            }
+        }
+    }
+
+    /// Records the ports of the data plane of processes of one host.
+    pub(crate) fn set_data_ports(
+        &mut self,
+        host: &HostId,
+        ports: impl IntoIterator<Item = (Process, u16)>,
+    ) {
+        let Some(state) = self.hosts.get_mut(host) else {
+            return;
+        };
+        for (process, port) in ports {
+            if let Some(live) = state.live_mut(process) {
+                live.data_port = port;
+            }
         }
     }
 
@@ -596,14 +659,5 @@ impl Fleet {
         self.gone.insert(id.clone(), host);
         self.changed.mark(id);
         lost
-    }
-
-    fn live_mut(&mut self, host: &HostId, process: Process) -> Option<&mut Live> {
-        let slot = self
-            .hosts
-            .get_mut(host)?
-            .slots
-            .get_mut(process.local_rank.0 as usize)?;
-        slot.live.as_mut().filter(|live| live.process == process)
     }
 }

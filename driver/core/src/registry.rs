@@ -43,6 +43,18 @@ struct Member {
     state: State,
 }
 
+/// The members of the last started round on one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfHost<'a>(Option<&'a BTreeMap<LocalRank, Member>>);
+
+impl OfHost<'_> {
+    /// The rank of a member; `None` for other processes.
+    pub(crate) fn rank(&self, process: Process) -> Option<Rank> {
+        let member = self.0?.get(&process.local_rank)?;
+        (member.generation == process.generation).then_some(member.rank)
+    }
+}
+
 /// The members of the last started round.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
@@ -80,20 +92,30 @@ impl Registry {
 
     /// Adds members of the last started round that are not known yet.
     pub(crate) fn add(&mut self, members: impl IntoIterator<Item = (HostId, Process, Rank)>) {
-        for (host, process, rank) in members {
+        let mut members = members.into_iter().peekable();
+        while let Some(first) = members.next() {
+            let host = first.0.clone();
+            let of_host = std::iter::from_fn(|| members.next_if(|next| next.0 == host));
             let slots = self.members.entry(host.clone()).or_default();
-            if slots.contains_key(&process.local_rank) {
-                continue;
+            let before = slots.len();
+            for (_, process, rank) in std::iter::once(first).chain(of_host) {
+                slots.entry(process.local_rank).or_insert(Member {
+                    generation: process.generation,
+                    rank,
+                    state: State::Ready,
+                });
             }
-            let member = Member {
-                generation: process.generation,
-                rank,
-                state: State::Ready,
-            };
-            slots.insert(process.local_rank, member);
-            self.counts[State::Ready as usize] += 1;
-            self.changed.mark(&host);
+            let added = slots.len() - before;
+            if added > 0 {
+                self.counts[State::Ready as usize] += added as u32;
+                self.changed.mark(&host);
+            }
         }
+    }
+
+    /// The members on a host.
+    pub(crate) fn of_host(&self, host: &HostId) -> OfHost<'_> {
+        OfHost(self.members.get(host))
     }
 
     /// Learns the number of members on all hosts.
@@ -211,8 +233,7 @@ impl Registry {
 
     /// The rank and round of a member.
     pub fn rank(&self, host: &HostId, process: Process) -> Option<(Rank, Round)> {
-        let member = self.members.get(host)?.get(&process.local_rank)?;
-        (member.generation == process.generation).then_some((member.rank, self.round?))
+        Some((self.of_host(host).rank(process)?, self.round?))
     }
 
     /// Members that have neither ended nor been asked to stop, by host.

@@ -33,13 +33,25 @@ impl WaitList {
 
     /// Removes a worker. Cheap if the worker is not on the list.
     pub fn leave(&mut self, host: &HostId, process: Process) {
-        if let Some(waiting) = self.waiting.get_mut(host)
-            && waiting.remove(&process)
-        {
-            self.len -= 1;
-            if waiting.is_empty() {
-                self.waiting.remove(host);
-            }
+        self.leave_all(host, [process]);
+    }
+
+    /// Removes workers of one host.
+    pub(crate) fn leave_all(
+        &mut self,
+        host: &HostId,
+        processes: impl IntoIterator<Item = Process>,
+    ) {
+        let Some(waiting) = self.waiting.get_mut(host) else {
+            return;
+        };
+        let before = waiting.len();
+        for process in processes {
+            waiting.remove(&process);
+        }
+        self.len -= before - waiting.len();
+        if waiting.is_empty() {
+            self.waiting.remove(host);
         }
     }
 

@@ -43,6 +43,7 @@ impl HostId {
 }
 
 impl Ord for HostId {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.start.cmp(&other.start).then_with(|| {
             if self.name.len() <= START && other.name.len() <= START {
@@ -56,12 +57,14 @@ impl Ord for HostId {
 }
 
 impl PartialOrd for HostId {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl PartialEq for HostId {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }

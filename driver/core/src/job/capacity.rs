@@ -20,6 +20,17 @@ struct Standing {
     cross_rank: u32,
 }
 
+/// The usable slots of a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usable<'a>(Option<&'a BTreeMap<LocalRank, Standing>>);
+
+impl Usable<'_> {
+    /// Whether a slot may be used.
+    pub(super) fn has(&self, slot: LocalRank) -> bool {
+        self.0.is_some_and(|slots| slots.contains_key(&slot))
+    }
+}
+
 /// The usable slots of the job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacity {
@@ -172,8 +183,11 @@ impl Capacity {
 
     /// Whether a slot may be used.
     pub(super) fn is_usable(&self, host: &HostId, slot: LocalRank) -> bool {
-        self.slots
-            .get(host)
-            .is_some_and(|slots| slots.contains_key(&slot))
+        self.of_host(host).has(slot)
+    }
+
+    /// The usable slots of a host, to look several of them up.
+    pub(super) fn of_host(&self, host: &HostId) -> Usable<'_> {
+        Usable(self.slots.get(host))
     }
 }

@@ -86,7 +86,10 @@ impl Expected {
         slot: LocalRank,
         counted: Place,
     ) -> Place {
-        let Some(first) = capacity.first(host).filter(|_| !self.hosts.is_empty()) else {
+        if self.hosts.is_empty() {
+            return counted;
+        }
+        let Some(first) = capacity.first(host) else {
             return counted;
         };
         let index = self.hosts.partition_point(|old| old.first < first);

@@ -264,10 +264,15 @@ impl Job {
         self.counted.none_lost = true;
         let named: Vec<_> = slots.iter().map(|(host, slot)| (host, *slot)).collect();
         let places = self.placement.places(&named);
+        let mut started = Vec::with_capacity(slots.len());
+        for of_host in slots.chunk_by(|a, b| a.0 == b.0) {
+            let (host, slots) = (&of_host[0].0, of_host.iter().map(|(_, slot)| *slot));
+            let processes = self.fleet.start_all(now, host, slots);
+            (self.fleet).set_lives(host, processes.iter().copied(), Life::Training { round });
+            started.extend(processes);
+        }
         let mut members = Vec::with_capacity(slots.len());
-        for ((host, slot), place) in slots.iter().zip(places) {
-            let process = self.fleet.start(now, host, *slot);
-            self.fleet.set_life(host, process, Life::Training { round });
+        for (((host, slot), place), process) in slots.iter().zip(places).zip(started) {
             // The start of a script's training is not observable, so its start counts.
             self.blacklist.came(now, host, *slot);
             if planted(Mutant::GroupStartTimeout) {

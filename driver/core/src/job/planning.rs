@@ -142,14 +142,15 @@ impl Job {
                 continue;
             };
             let arrival = self.hosts.arrival(host);
+            let (usable, members) = (self.capacity.of_host(host), self.registry.of_host(host));
             let out_of_reach = state.away().into_iter().flat_map(|away| &away.live);
             for live in state.live().chain(out_of_reach.copied()) {
                 let there = matches!(
                     live.life,
                     Life::Waiting | Life::Returning { .. } | Life::Training { .. }
                 );
-                if there && self.capacity.is_usable(host, live.process.local_rank) {
-                    let former = self.registry.rank(host, live.process).map(|(rank, _)| rank);
+                if there && usable.has(live.process.local_rank) {
+                    let former = members.rank(live.process);
                     candidates.push(Candidate {
                         arrival,
                         host: host.clone(),
@@ -170,12 +171,11 @@ impl Job {
         }
         self.rounds.disturb(now, cause.clone());
         let mut members: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
-        for candidate in chosen {
-            self.probing.planned(&candidate.host);
-            members
-                .entry(candidate.host)
-                .or_default()
-                .push(candidate.process);
+        for of_host in chosen.chunk_by(|a, b| a.host == b.host) {
+            let host = &of_host[0].host;
+            self.probing.planned(host);
+            let processes = of_host.iter().map(|candidate| candidate.process);
+            members.insert(host.clone(), processes.collect());
         }
         // Hosts with memory answer as well: they may hold the newest commit (R12).
         let mut ask: BTreeSet<_> = members.keys().cloned().collect();
@@ -298,9 +298,11 @@ impl Job {
 
     /// Whether a member has lost its slot; only checked if slots may have gone.
     fn has_lost_slots(&self, members: &BTreeMap<HostId, Vec<Process>>) -> bool {
-        let unusable = |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
         self.recheck_members
-            && (members.iter()).any(|(host, members)| members.iter().any(|p| unusable(host, p)))
+            && members.iter().any(|(host, members)| {
+                let usable = self.capacity.of_host(host);
+                members.iter().any(|p| !usable.has(p.local_rank))
+            })
     }
 
     /// All members are on their way to the common boundary: plans the next round.

@@ -148,9 +148,7 @@ impl Job {
             Life::Stopping => {}
             Life::Waiting => reject(out, host, Rejected::Repeated),
             Life::Starting { .. } | Life::Returning { .. } | Life::Training { .. } => {
-                self.fleet
-                    .set_data_port(host, worker.process, worker.data_port);
-                self.fleet.set_life(host, worker.process, Life::Waiting);
+                self.fleet.waits(host, worker.process, worker.data_port);
                 self.waitlist.join(now, host, worker.process);
                 self.probing.look(host);
                 self.blacklist.came(now, host, worker.process.local_rank);
@@ -190,9 +188,8 @@ impl Job {
         free_port: u16,
         out: &mut Out,
     ) {
-        let ports: Vec<_> = (answer.members.iter())
-            .map(|held| (held.process, held.data_port))
-            .collect();
+        let members = answer.members.iter();
+        let ports: Vec<_> = members.map(|held| (held.process, held.data_port)).collect();
         let round = self.mistaken(Mutant::StaleReady, round);
         let counted = self.rounds.ready(host, round, answer);
         let twice = planted(Mutant::RepeatedReady);
@@ -206,9 +203,7 @@ impl Job {
             return reject(out, host, Rejected::StaleRound(round));
         };
         self.set_free_port(host, free_port);
-        for (process, port) in ports {
-            self.fleet.set_data_port(host, process, port);
-        }
+        self.fleet.set_data_ports(host, ports);
         if complete {
             self.completed = Some(Completed::Answers(round));
         }

@@ -56,12 +56,13 @@ impl Job {
     pub(super) fn stop_unusable(&mut self, out: &mut Out) {
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {
+            let usable = self.capacity.of_host(host);
             for live in state.live() {
                 let in_no_round = matches!(
                     live.life,
                     Life::Starting { .. } | Life::Waiting | Life::Returning { .. }
                 );
-                if in_no_round && !self.capacity.is_usable(host, live.process.local_rank) {
+                if in_no_round && !usable.has(live.process.local_rank) {
                     stop.push((host.clone(), live.process));
                 }
             }
@@ -111,7 +112,7 @@ impl Job {
         }
         let idle: Vec<_> = (self.fleet.hosts())
             .filter(|(id, host)| {
-                host.up().is_some() && !self.hosts.contains(id) && host.live().next().is_none()
+                host.up().is_some() && host.live().next().is_none() && !self.hosts.contains(id)
             })
             .map(|(id, _)| id.clone())
             .collect();
@@ -189,26 +190,29 @@ impl Job {
         if !start.is_empty() {
             self.expected.update(&self.capacity, &self.registry);
         }
-        let coordinator = self.first_coordinator();
-        for (host, slot, counted) in start {
-            let Some(coordinator) = coordinator else {
-                break;
-            };
-            let place = self.expected.place(&self.capacity, &host, slot, counted);
-            let place = self.placement.expected(&host, place);
-            let process = self.fleet.start(now, &host, slot);
-            self.startup.starts += 1;
-            self.starts.push_back((now, host.clone(), Some(process)));
-            self.send(
-                &host,
-                AgentCommand::Spawn(Spawn {
-                    process,
-                    place,
-                    coordinator,
-                    restarts: None,
-                }),
-                out,
-            );
+        let Some(coordinator) = self.first_coordinator() else {
+            return;
+        };
+        for of_host in start.chunk_by(|a, b| a.0 == b.0) {
+            let host = &of_host[0].0;
+            let slots = of_host.iter().map(|(_, slot, _)| *slot);
+            let processes = self.fleet.start_all(now, host, slots);
+            for ((_, slot, counted), process) in of_host.iter().zip(processes) {
+                let place = (self.expected).place(&self.capacity, host, *slot, *counted);
+                let place = self.placement.expected(host, place);
+                self.startup.starts += 1;
+                self.starts.push_back((now, host.clone(), Some(process)));
+                self.send(
+                    host,
+                    AgentCommand::Spawn(Spawn {
+                        process,
+                        place,
+                        coordinator,
+                        restarts: None,
+                    }),
+                    out,
+                );
+            }
         }
     }
 

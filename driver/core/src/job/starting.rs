@@ -96,10 +96,9 @@ impl Job {
         };
         for members in ordered.chunk_by(|a, b| a.host == b.host) {
             let host = &members[0].host;
-            for Candidate { process, .. } in members {
-                self.waitlist.leave(host, *process);
-                self.fleet.set_life(host, *process, life);
-            }
+            let processes = members.iter().map(|member| member.process);
+            self.waitlist.leave_all(host, processes.clone());
+            self.fleet.set_lives(host, processes, life);
             self.fleet.set_memory(host);
         }
         out.push(Command::Announce(Decision::RoundStarted {

@@ -118,10 +118,11 @@ impl Rounds {
         let Phase::Forming(forming) = &mut self.phase else {
             return None;
         };
-        let asked: BTreeSet<_> = (forming.members.get(host).into_iter().flatten()).collect();
-        let answered: BTreeSet<_> = answer.members.iter().map(|held| &held.process).collect();
-        let honest = asked == answered && answered.len() == answer.members.len();
-        if forming.round != round || !honest || !forming.missing.remove(host) {
+        let mut asked: Vec<_> = (forming.members.get(host).into_iter().flatten()).collect();
+        let mut answered: Vec<_> = answer.members.iter().map(|held| &held.process).collect();
+        asked.sort_unstable();
+        answered.sort_unstable();
+        if forming.round != round || asked != answered || !forming.missing.remove(host) {
             return None;
         }
         forming.ready.insert(host.clone(), answer);
