@@ -108,7 +108,7 @@ impl Session {
 
     /// Takes all bytes of the peer from `wire`, and appends what they say to `plain`.
     ///
-    /// Call [`Session::take_outgoing`] afterwards, also after an error: the peer learns why from an alert.
+    /// Call [`Session::take_outgoing`] or [`Session::write_outgoing`] afterwards, also after an error: the peer learns why from an alert.
     ///
     /// # Errors
     /// Why the peer is not trusted. The error is final, and what was appended to `plain` before is authentic. After
@@ -230,15 +230,34 @@ impl Session {
         }
     }
 
+    /// Whether there are bytes that the peer must get.
+    pub fn has_outgoing(&self) -> bool {
+        let waits =
+            |state: &State| matches!(state, State::Open(connection) if connection.wants_write());
+        !self.alert.is_empty() || waits(&self.state)
+    }
+
     /// Appends the bytes that the peer must get to `wire`.
     pub fn take_outgoing(&mut self, wire: &mut Vec<u8>) {
-        wire.append(&mut self.alert);
-        if let State::Open(connection) = &mut self.state {
-            while connection.wants_write() {
-                connection
-                    .write_tls(wire)
-                    .expect("a vector takes everything");
+        while self.has_outgoing() {
+            self.write_outgoing(wire)
+                .expect("a vector takes everything");
+        }
+    }
+
+    /// Writes bytes that the peer must get, with one call of `wire`. Returns how many it took.
+    ///
+    /// # Errors
+    /// Those of `wire`.
+    pub fn write_outgoing(&mut self, wire: &mut dyn io::Write) -> io::Result<usize> {
+        match &mut self.state {
+            _ if !self.alert.is_empty() => {
+                let count = wire.write(&self.alert)?;
+                self.alert.drain(..count);
+                Ok(count)
             }
+            State::Open(connection) => connection.write_tls(wire),
+            State::Accepting(..) | State::Failed(_) => Ok(0),
         }
     }
 

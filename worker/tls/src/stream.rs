@@ -33,9 +33,8 @@ pub struct TlsStream<S> {
     /// How much is read at once.
     room: usize,
     plain: BytesMut,
-    outgoing: Vec<u8>,
-    /// Bytes of `outgoing` that are written already.
-    written: usize,
+    /// Bytes that were given to the session and that the stream has not taken, at most.
+    unsent: usize,
 }
 
 /// A handshake that has failed.
@@ -73,8 +72,7 @@ impl<S> TlsStream<S> {
             wire: BytesMut::new(),
             room: READ,
             plain: unread,
-            outgoing: Vec::new(),
-            written: 0,
+            unsent: 0,
         }
     }
 
@@ -108,9 +106,7 @@ impl<S> TlsStream<S> {
 
     /// Passes what was received to the session. A word to the peer may be outgoing then.
     fn feed(&mut self) -> io::Result<()> {
-        let result = self.session.feed(&mut self.wire, &mut self.plain);
-        self.session.take_outgoing(&mut self.outgoing);
-        result.map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))
+        (self.session.feed(&mut self.wire, &mut self.plain)).map_err(untrusted)
     }
 }
 
@@ -136,7 +132,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     }
 
     async fn complete(&mut self) -> io::Result<()> {
-        self.session.take_outgoing(&mut self.outgoing);
         self.flush().await?;
         let mut heard = false;
         while self.session.peer().is_none() {
@@ -169,23 +164,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Ok(())
     }
 
-    /// Writes until `limit` bytes are left in the buffer at most.
+    /// Writes what the session has for the peer. Ends early if at most `limit` bytes wait.
     fn poll_drain(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<()>> {
-        while self.outgoing.len() - self.written > limit {
-            let rest = &self.outgoing[self.written..];
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => self.written += count,
-            }
-            if self.written > MAX_UNSENT {
-                // A writer that always has more never comes to the end.
-                self.outgoing.drain(..self.written);
-                self.written = 0;
+        while self.session.has_outgoing() && (limit == 0 || self.unsent > limit) {
+            let mut stream = Writer(&mut self.stream, cx);
+            match self.session.write_outgoing(&mut stream) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(count) => self.unsent = self.unsent.saturating_sub(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        if self.written == self.outgoing.len() {
-            self.outgoing.clear();
-            self.written = 0;
+        if !self.session.has_outgoing() {
+            self.unsent = 0;
         }
         Poll::Ready(Ok(()))
     }
@@ -224,9 +215,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
         let this = &mut *self;
         ready!(this.poll_drain(cx, MAX_UNSENT))?;
         let piece = &buffer[..buffer.len().min(WRITE)];
-        (this.session.send(piece))
-            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
-        this.session.take_outgoing(&mut this.outgoing);
+        this.session.send(piece).map_err(untrusted)?;
+        this.unsent += piece.len();
         // What the stream does not take waits for the next call.
         if let Poll::Ready(Err(error)) = this.poll_drain(cx, 0) {
             return Poll::Ready(Err(error));
@@ -242,9 +232,43 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.session.close();
-        this.session.take_outgoing(&mut this.outgoing);
         ready!(this.poll_drain(cx, 0))?;
         Pin::new(&mut this.stream).poll_shutdown(cx)
+    }
+}
+
+fn untrusted(error: crate::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, error)
+}
+
+/// A stream within a poll, as the library writes to it. What the stream does not take now is
+/// [`io::ErrorKind::WouldBlock`], and the stream wakes the task later.
+struct Writer<'a, 'b, S>(&'a mut S, &'a mut Context<'b>);
+
+impl<S> Writer<'_, '_, S> {
+    fn blocks<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
+        match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> io::Write for Writer<'_, '_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::blocks(Pin::new(&mut *self.0).poll_write(self.1, bytes))
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match parts {
+            // The most frequent case, and the cheaper call.
+            [part] => self.write(part),
+            _ => Self::blocks(Pin::new(&mut *self.0).poll_write_vectored(self.1, parts)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::blocks(Pin::new(&mut *self.0).poll_flush(self.1))
     }
 }
 
