@@ -7,6 +7,9 @@ use elasticrun_protocol::{AgentCommand, DriverEpoch, HostId, ToAgent, control::S
 
 use crate::{addresses::Addresses, control::Writer, launch, store};
 
+/// Room for the queued commands of one agent, in bytes: the starts of the workers of a host take as much.
+const FRAMES: usize = 2 << 10;
+
 /// The connections of agents. Keeps the store informed about admitted agents.
 #[derive(Debug)]
 pub(crate) struct Agents {
@@ -121,6 +124,7 @@ impl Agents {
         };
         if agent.frames.is_empty() {
             self.unsent.push(host.clone());
+            agent.frames.reserve(FRAMES);
         }
         let epoch = self.epoch;
         frame::encode(&ToAgent { epoch, command }, &mut agent.frames).map_err(|error| {
