@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 94] = [
+const ONCE_FAILED: [(u64, &str); 97] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -344,6 +344,18 @@ const ONCE_FAILED: [(u64, &str); 94] = [
     (
         496_190,
         "a later driver was to know no rank 0 of a round unless it knew all members",
+    ),
+    (
+        546762,
+        "a group that waited for a fence was taken for one that never starts",
+    ),
+    (
+        789440,
+        "a group that waited for a fence was taken for one that never starts",
+    ),
+    (
+        922167,
+        "an agent that had ended was taken back in the place of the next one",
     ),
 ];
 

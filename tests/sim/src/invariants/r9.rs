@@ -138,7 +138,8 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     };
     let settled = settings.elastic_timeout + settings.last_call + late;
     let idle = matches!(world.driver.job.rounds().phase, Phase::Idle);
-    if idle && over(memory.short, settled) && over(memory.enough, settings.last_call) {
+    let enough = over(memory.enough, settings.last_call);
+    if idle && over(memory.short, settled) && enough && !groups::is_fenced(world, slack) {
         return Err("enough for min_np wait, np never comes, and no round is formed".into());
     }
     Ok(())

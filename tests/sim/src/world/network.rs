@@ -181,10 +181,16 @@ impl World {
             durable: true,
             replicas: true,
             task: None,
-            agent: (self.journal.is_on()).then_some(self.links[link].agent),
+            agent: self.agents_have_numbers().then_some(self.links[link].agent),
             returns: self.plan.returns,
             adoption,
         }));
+    }
+
+    /// Whether agents say which process they are. Those that return do. Namesakes are not modelled: an agent that registers
+    /// itself anew may meet its former connection.
+    fn agents_have_numbers(&self) -> bool {
+        self.journal.is_on() || self.plan.returns && !self.plan.settings.self_registration
     }
 
     pub(super) fn setup(&self) -> Setup {

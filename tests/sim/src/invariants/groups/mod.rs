@@ -13,6 +13,7 @@ mod start;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    time::Duration,
 };
 
 use elasticrun_core::{
@@ -328,6 +329,12 @@ fn is_left_behind(world: &World, current: &Current) -> bool {
     let mut hosts = current.members.iter().map(|(host, _)| host);
     hosts.any(|host| away.contains(host) && over(host))
         && could_be(world) >= world.plan.settings.min_np as usize
+}
+
+/// Whether processes of a former group may still run where the job does not see them, so that no group starts.
+pub(super) fn is_fenced(world: &World, slack: Duration) -> bool {
+    let fenced = world.invariants.groups.fenced;
+    lead(world) && fenced.is_some_and(|until| world.driver_now() <= until + slack)
 }
 
 /// The domain that a failure excludes, if it differs from other jobs.
