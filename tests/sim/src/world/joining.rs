@@ -146,20 +146,27 @@ impl World {
             return;
         };
         worker.told_at = worker.told_at.max(at);
-        let at = worker.told_at;
+        let (at, agent) = (worker.told_at, worker.agent);
         self.at(
             at,
             Ev::Tell {
                 host,
+                agent,
                 process,
                 tell,
             },
         );
     }
 
-    pub(super) fn worker_told(&mut self, host: usize, process: Process, tell: Tell) {
+    /// A worker receives a message of its agent. Another process may have its number by now, of a later agent.
+    pub(super) fn worker_told(&mut self, host: usize, agent: u64, process: Process, tell: Tell) {
+        let addressee = self.hosts[host].workers.get(&process);
+        if addressee.is_some_and(|worker| worker.agent != agent) {
+            return;
+        }
         let again = || Ev::Tell {
             host,
+            agent,
             process,
             tell: tell.clone(),
         };

@@ -314,9 +314,10 @@ impl World {
             } => self.peer_lost(host, process, round),
             Ev::Tell {
                 host,
+                agent,
                 process,
                 tell,
-            } => self.worker_told(host, process, tell),
+            } => self.worker_told(host, agent, process, tell),
             Ev::Kill {
                 host,
                 process,

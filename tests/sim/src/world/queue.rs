@@ -89,6 +89,7 @@ pub(super) enum Ev {
     },
     Tell {
         host: usize,
+        agent: u64,
         process: Process,
         tell: Tell,
     },
