@@ -105,16 +105,18 @@ impl Sources {
         }
     }
 
-    /// Begins with the hosts that the sources of an earlier driver have listed, and their slots. Each source has listed them as
-    /// far as is known, so a source that does not answer keeps them, and one answer without them removes none.
-    pub(crate) fn restore(&mut self, hosts: &[(HostId, u32)]) {
+    /// Begins with the hosts that the sources of an earlier driver have listed. Each source has listed them as far as is known,
+    /// so a source that does not answer keeps them, in their states, and one answer without them removes none.
+    pub(crate) fn restore(&mut self, hosts: &[HostRecord]) {
         for answers in &mut self.answers {
             answers.heard = true;
             answers.entries = (hosts.iter())
-                .map(|(id, slots)| Entry {
+                .map(|record| Entry {
                     host: Host {
-                        slots: Some(*slots),
-                        ..Host::new(id.as_str())
+                        slots: Some(record.slots),
+                        state: record.state,
+                        deadline: record.within,
+                        ..Host::new(record.id.as_str())
                     },
                     missing: 0,
                 })

@@ -50,16 +50,22 @@ impl Listed {
         }
     }
 
-    /// A later driver begins with these hosts.
-    pub(crate) fn resumed(&mut self, hosts: &[(HostId, u32)]) {
+    /// A later driver begins with these hosts: their slots, and whether a list has said that they go away.
+    pub(crate) fn resumed(&mut self, hosts: &[(HostId, u32, bool)]) {
         let count = self.reported.len();
         *self = Self::of(count, self.slots_per_host);
         if hosts.is_empty() {
             return;
         }
-        let reported = |(id, slots): &(HostId, u32)| Reported {
+        let reported = |(id, slots, goes): &(HostId, u32, bool)| Reported {
             host: Host {
                 slots: Some(*slots),
+                state: match goes {
+                    true => HostState::Draining,
+                    false => HostState::Ready,
+                },
+                // The time that is left is known to the host itself.
+                deadline: goes.then_some(Duration::MAX / 2),
                 ..Host::new(id.as_str())
             },
             without: 0,

@@ -97,8 +97,9 @@ impl Reference {
         };
         let (hosts, domains) = (saved.hosts.values(), saved.domains.values());
         let listed = hosts.clone().filter(|entry| entry.listed);
+        let goes = |entry: &HostEntry| entry.drain.is_some_and(|drain| !drain.noticed);
         let listed: Vec<_> = listed
-            .map(|entry| (entry.host.clone(), entry.slots))
+            .map(|entry| (entry.host.clone(), entry.slots, goes(entry)))
             .collect();
         self.sources.resumed(&listed);
         *self = Self {

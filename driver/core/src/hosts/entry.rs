@@ -4,11 +4,28 @@ use std::collections::BTreeSet;
 
 use elasticrun_protocol::HostId;
 
-use super::{Draining, HostSet, Known};
+use super::{Draining, HostRecord, HostSet, HostState, Known, MARGIN};
 use crate::{
     Time,
     journal::{DrainEntry, HostEntry},
 };
+
+impl HostRecord {
+    /// A host as the lists of an earlier driver had it last. A list may take back that it drains, unless a notice has announced
+    /// that.
+    pub(crate) fn restore(entry: &HostEntry) -> Self {
+        let ready = Self::ready(entry.host.clone(), entry.slots);
+        match entry.drain {
+            Some(drain) if !drain.noticed => Self {
+                state: HostState::Draining,
+                // The time after which the workers have as much time left as the record says.
+                within: Some(drain.left + drain.left.min(MARGIN)),
+                ..ready
+            },
+            _ => ready,
+        }
+    }
+}
 
 impl HostSet {
     /// Takes the hosts whose record has changed.

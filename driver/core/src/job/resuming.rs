@@ -7,6 +7,7 @@ use elasticrun_protocol::{DriverEpoch, Round};
 use super::{Job, going_back::GoingBack, store_search::Stored, takeover::TakeOver};
 use crate::{
     Settings, Time,
+    hosts::HostRecord,
     journal::{ROUND_GAP, Saved},
     lineage::Lineage,
     mutant::{Mutant, planted},
@@ -47,9 +48,7 @@ impl Job {
         job.results = Results::restore(saved.failures);
         job.relapses = saved.relapses;
         let listed = saved.hosts.values().filter(|entry| entry.listed);
-        let listed: Vec<_> = listed
-            .map(|entry| (entry.host.clone(), entry.slots))
-            .collect();
+        let listed: Vec<_> = listed.map(HostRecord::restore).collect();
         if !listed.is_empty() {
             job.sources.restore(&listed);
             job.discovered = true;

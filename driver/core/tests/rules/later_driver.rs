@@ -16,7 +16,7 @@ use crate::{
     returning::rounds,
 };
 
-fn elastic() -> Settings {
+pub(crate) fn elastic() -> Settings {
     Settings {
         cooldown: range(20, 300),
         ..Settings::elastic(4, 1, Some(4))
@@ -24,7 +24,7 @@ fn elastic() -> Settings {
 }
 
 /// Two hosts with two workers each train in round 1. Agents return.
-fn trains(settings: Settings) -> Harness {
+pub(crate) fn trains(settings: Settings) -> Harness {
     let mut harness = Harness::new(settings);
     harness.returns = true;
     harness.list(&[host("a", 2), host("b", 2)]);
@@ -34,7 +34,7 @@ fn trains(settings: Settings) -> Harness {
 }
 
 /// Two scripts train on each of two hosts.
-fn scripts(settings: Settings) -> Harness {
+pub(crate) fn scripts(settings: Settings) -> Harness {
     let mut harness = Harness::new(settings);
     harness.slow = true;
     harness.list(&[host("a", 2), host("b", 2)]);
@@ -42,7 +42,7 @@ fn scripts(settings: Settings) -> Harness {
     harness
 }
 
-fn exited(process: Process, exit: Exit) -> AgentReport {
+pub(crate) fn exited(process: Process, exit: Exit) -> AgentReport {
     AgentReport::Exited {
         process,
         exit,
@@ -51,24 +51,24 @@ fn exited(process: Process, exit: Exit) -> AgentReport {
     }
 }
 
-fn took_over(harness: &Harness) -> bool {
+pub(crate) fn took_over(harness: &Harness) -> bool {
     let is = |note: &Decision| matches!(note, Decision::TookOver { .. });
     harness.notes.iter().any(is)
 }
 
-fn failures(harness: &Harness) -> usize {
+pub(crate) fn failures(harness: &Harness) -> usize {
     let failed = |note: &&Decision| matches!(note, Decision::WorkerFailed { .. });
     harness.notes.iter().filter(failed).count()
 }
 
 #[track_caller]
-fn assert_stopped(harness: &Harness, name: &str, process: Process, why: StopReason) {
+pub(crate) fn assert_stopped(harness: &Harness, name: &str, process: Process, why: StopReason) {
     let stop = (name.into(), AgentCommand::Stop { process, why });
     assert!(harness.sent.contains(&stop), "{:?}", harness.sent);
 }
 
 /// What the agent of a host has kept of this driver.
-fn kept_of(harness: &Harness, name: &str) -> Adoption {
+pub(crate) fn kept_of(harness: &Harness, name: &str) -> Adoption {
     let mut adoption = harness.adoption(name);
     adoption.epoch.0 += 1;
     adoption

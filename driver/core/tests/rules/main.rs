@@ -14,6 +14,7 @@ mod groups;
 mod harness;
 mod hosts;
 mod later_driver;
+mod later_driver_ends;
 mod launching;
 mod probing;
 mod registration;

@@ -161,11 +161,13 @@ impl Harness {
 
     /// Discovery reports this list.
     pub(crate) fn list(&mut self, list: &[elasticrun_hosts::Host]) {
+        self.list_of(0, list);
+    }
+
+    /// One of several sources reports this list.
+    pub(crate) fn list_of(&mut self, source: usize, list: &[elasticrun_hosts::Host]) {
         let snapshot = Snapshot::new(list.to_vec());
-        self.event(Event::SourceAnswered {
-            source: 0,
-            snapshot,
-        });
+        self.event(Event::SourceAnswered { source, snapshot });
     }
 
     pub(crate) fn event(&mut self, event: Event) {

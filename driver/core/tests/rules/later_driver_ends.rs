@@ -1,0 +1,29 @@
+//! What a later driver makes of ends that the former one has seen or missed, and of lists that it does not have.
+
+use elasticrun_core::Settings;
+
+use crate::{
+    harness::{Harness, draining, host, seconds},
+    later_driver::took_over,
+};
+
+/// Another source answers first. What the source of the host says has not come yet.
+#[test]
+fn a_host_drains_until_its_list_takes_that_back() {
+    let mut harness = Harness::new(Settings {
+        sources: 2,
+        ..elastic()
+    });
+    let all = [host("a", 2), host("b", 2)];
+    harness.list_of(1, &all);
+    harness.list_of(0, &[host("a", 2), draining("b", 2)]);
+    assert_eq!((harness.runs("a"), harness.runs("b")), (2, 0));
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.pass(seconds(60));
+    assert!(took_over(&harness));
+    harness.list_of(1, &all);
+    assert_eq!(harness.runs("b"), 0, "the list of the first source");
+    harness.list_of(0, &all);
+    assert_eq!(harness.runs("b"), 2);
+}
