@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 99] = [
+const ONCE_FAILED: [(u64, &str); 101] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -362,6 +362,11 @@ const ONCE_FAILED: [(u64, &str); 99] = [
         "a message to a process reached a later one with its number",
     ),
     (885942, "a later driver forgot that a list drains a host"),
+    (885942, "a later driver forgot that a list drains a host"),
+    (
+        527674,
+        "a later driver forgot the exit timeout of a group with a success",
+    ),
 ];
 
 #[test]

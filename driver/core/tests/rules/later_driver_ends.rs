@@ -1,11 +1,35 @@
 //! What a later driver makes of ends that the former one has seen or missed, and of lists that it does not have.
 
-use elasticrun_core::Settings;
+use elasticrun_core::{
+    Decision, RestartMode, Settings,
+    results::{Outcome, Reason},
+};
+use elasticrun_protocol::control::Exit;
 
 use crate::{
     harness::{Harness, draining, host, seconds},
-    later_driver::took_over,
+    later_driver::{scripts, took_over},
 };
+
+#[test]
+fn the_exit_timeout_holds_for_a_group_that_goes_on() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Process,
+        ..elastic()
+    });
+    harness.ends("a", 0, Exit::Code(0));
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.comes_back_with_workers("b");
+    let goes_on = |note: &Decision| matches!(note, Decision::TookOver { round: Some(_), .. });
+    assert!(harness.notes.iter().any(goes_on), "{:?}", harness.notes);
+    let limit = harness.job.settings().exit_timeout;
+    harness.pass(limit - seconds(1));
+    assert_eq!(harness.outcome, None);
+    harness.pass(seconds(1));
+    let expected = Outcome::WorkerFailed(Reason::ExitTimeout);
+    assert_eq!(harness.outcome, Some(expected));
+}
 
 /// Another source answers first. What the source of the host says has not come yet.
 #[test]

@@ -157,11 +157,8 @@ impl Job {
                 .map_or(0, |takeover| takeover.holders),
             hold: None,
         });
-        if self.registry.successes() > 0 {
-            self.exits_since = Some(now);
-        }
         out.push(Command::OpenRound { round });
-        self.decided(Some(round), out);
+        self.decided(now, Some(round), out);
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
         // Workers that left an older round, and those that trained in another one.
@@ -217,17 +214,20 @@ impl Job {
         if self.registry.round().is_some() {
             self.rounds.disturb(now, Cause::DriverReplaced);
         }
-        self.decided(None, out);
+        self.decided(now, None, out);
         self.abort_former(None, out);
-        if self.is_ending() {
-            self.exits_since = Some(now);
-        }
         self.stop_late_outsiders(out);
     }
 
-    fn decided(&mut self, round: Option<Round>, out: &mut Out) {
+    /// It is decided whether the round or group of the former driver goes on. The exit timeout begins anew, with the time of
+    /// this driver.
+    fn decided(&mut self, now: Time, round: Option<Round>, out: &mut Out) {
         if let Some(takeover) = &mut self.takeover {
             takeover.decided = true;
+        }
+        // Of a round that does not go on, success of all is no longer possible.
+        if self.registry.successes() > 0 || round.is_none() && self.is_ending() {
+            self.exits_since = Some(now);
         }
         self.shortage = Default::default();
         self.capacity_dirty = true;
@@ -314,9 +314,6 @@ impl Job {
                 if self.lose_absent_members() {
                     self.fenced_until = Some(Time::ZERO + self.settings.fence);
                 }
-                if self.is_ending() {
-                    self.exits_since = Some(now);
-                }
                 for (host, processes) in living {
                     for process in processes {
                         self.stop(&host, process, StopReason::Removed, out);
@@ -324,7 +321,7 @@ impl Job {
                 }
             }
         }
-        self.decided(round, out);
+        self.decided(now, round, out);
     }
 
     /// The agent of a host is not back in time. Another one may be launched there.
