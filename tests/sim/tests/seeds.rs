@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 101] = [
+const ONCE_FAILED: [(u64, &str); 102] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -366,6 +366,10 @@ const ONCE_FAILED: [(u64, &str); 101] = [
     (
         527674,
         "a later driver forgot the exit timeout of a group with a success",
+    ),
+    (
+        4180283,
+        "members of an older round trained on while a later driver waited for others",
     ),
 ];
 

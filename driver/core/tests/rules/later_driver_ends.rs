@@ -4,11 +4,12 @@ use elasticrun_core::{
     Decision, RestartMode, Settings,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::control::Exit;
+use elasticrun_protocol::{AgentCommand, Round, control::Exit};
 
 use crate::{
     harness::{Harness, draining, host, seconds},
-    later_driver::{scripts, took_over},
+    later_driver::{elastic, scripts, took_over, trains},
+    returning::rounds,
 };
 
 #[test]
@@ -50,4 +51,19 @@ fn a_host_drains_until_its_list_takes_that_back() {
     assert_eq!(harness.runs("b"), 0, "the list of the first source");
     harness.list_of(0, &all);
     assert_eq!(harness.runs("b"), 2);
+}
+
+/// The next round started while their host was out of reach, and goes on if its members come back as well.
+#[test]
+fn members_of_an_older_round_leave_it_as_they_come_back() {
+    let mut harness = trains(elastic());
+    harness.breaks_off("b");
+    harness.pass_with(&["a"], harness.job.settings().fence + seconds(5));
+    assert_eq!(rounds(&harness), 2, "without b");
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("b");
+    assert!(!took_over(&harness), "a is waited for");
+    let round = Round(1);
+    let abort = ("b".into(), AgentCommand::Abort { round });
+    assert!(harness.sent.contains(&abort), "{:?}", harness.sent);
 }

@@ -47,10 +47,10 @@ impl Job {
                 self.adopt_round(now, round, out);
                 self.apply_failures(now, out);
             } else if waits {
-                if self.is_round_broken() {
-                    // The members that are back leave it while the others are on their way.
-                    self.abort_former(None, out);
-                }
+                // Members that are back leave a broken round, and each older one, while the others are on their way.
+                let may_go_on = self.registry.round();
+                let may_go_on = may_go_on.filter(|_| !self.is_round_broken());
+                self.abort_former(None, may_go_on, out);
                 return true;
             } else {
                 if self.apply_failures(now, out) {
@@ -162,7 +162,7 @@ impl Job {
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
         // Workers that left an older round, and those that trained in another one.
-        self.abort_former(None, out);
+        self.abort_former(None, Some(round), out);
         self.stop_late_outsiders(out);
     }
 
@@ -215,7 +215,7 @@ impl Job {
             self.rounds.disturb(now, Cause::DriverReplaced);
         }
         self.decided(now, None, out);
-        self.abort_former(None, out);
+        self.abort_former(None, None, out);
         self.stop_late_outsiders(out);
     }
 
@@ -236,9 +236,8 @@ impl Job {
         out.push(Command::Announce(Decision::TookOver { round, workers }));
     }
 
-    /// Ends the rounds of the former driver that do not go on, for their members on this host, or on all hosts.
-    fn abort_former(&mut self, only: Option<&HostId>, out: &mut Out) {
-        let goes_on = self.rounds.training();
+    /// Ends the rounds of the former driver, except for the one that goes on, for their members on this host or on all hosts.
+    fn abort_former(&mut self, only: Option<&HostId>, goes_on: Option<Round>, out: &mut Out) {
         let mut left = Vec::new();
         for (host, state) in self.fleet.hosts() {
             if only.is_some_and(|only| only != host) {
@@ -266,7 +265,7 @@ impl Job {
     /// Ends what a host does for a round or group of the former driver that does not go on, since its agent came late.
     pub(super) fn end_former(&mut self, host: &HostId, out: &mut Out) {
         if !self.groups.leads() {
-            return self.abort_former(Some(host), out);
+            return self.abort_former(Some(host), self.rounds.training(), out);
         }
         let live = self
             .fleet
