@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 102] = [
+const ONCE_FAILED: [(u64, &str); 103] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -370,6 +370,10 @@ const ONCE_FAILED: [(u64, &str); 102] = [
     (
         4180283,
         "members of an older round trained on while a later driver waited for others",
+    ),
+    (
+        941300,
+        "a round of which only the replica of its first commit was left counted as fruitless",
     ),
 ];
 

@@ -75,7 +75,13 @@ impl Job {
     pub(super) fn goes_back(&self, forming: &Forming, base: Option<CommitId>) -> Option<Round> {
         let newer = self.going_back.round?;
         let older = base.is_none_or(|base| base.round < newer);
-        (older && !self.going_back.lost.is_empty() && !self.is_heard(forming)).then_some(newer)
+        (older && self.is_last_unseen(forming)).then_some(newer)
+    }
+
+    /// Whether hosts of the round that started last are lost, and nothing but replicas is left of its commits: it may have made
+    /// newer ones than any host that answers holds.
+    pub(super) fn is_last_unseen(&self, forming: &Forming) -> bool {
+        !self.going_back.lost.is_empty() && !self.is_heard(forming)
     }
 
     /// Whether a member of the round that started last has answered, or the memory of a dead one.

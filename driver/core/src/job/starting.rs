@@ -55,7 +55,7 @@ impl Job {
             return;
         }
         self.fenced_until = None;
-        if back.is_some() && !planted(Mutant::UnknownIsFruitless) {
+        if self.is_last_unseen(forming) && !planted(Mutant::UnknownIsFruitless) {
             self.suspicion.unknown();
         }
         if self.judge_last_round(now, base, out) {

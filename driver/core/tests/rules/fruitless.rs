@@ -1,11 +1,11 @@
 //! Rounds that end again and again without a commit lead to a blamed host, or to the end of the job.
 
 use elasticrun_core::{Decision, Settings, results::Outcome};
-use elasticrun_protocol::AgentReport;
+use elasticrun_protocol::{AgentReport, CommitId};
 
 use crate::{
     going_back::lose_at_once,
-    harness::{Harness, draining, host, range, seconds},
+    harness::{Harness, commit, draining, host, range, seconds},
 };
 
 fn settings(np: u32, min: u32) -> Settings {
@@ -137,6 +137,19 @@ fn two_hosts_that_are_both_needed_end_with_the_elastic_timeout() {
 
 #[test]
 fn a_round_whose_commits_are_out_of_reach_is_not_fruitless() {
+    let went_back = goes_on_without_the_round(None);
+    assert_eq!(went_back.base(), Some(commit(1, 1)));
+}
+
+/// It may have made others since.
+#[test]
+fn a_round_of_which_only_the_first_commit_is_left_is_not_fruitless() {
+    let went_on = goes_on_without_the_round(Some(commit(4, 0)));
+    assert_eq!(went_on.base(), Some(commit(4, 0)));
+}
+
+/// Fruitless rounds, then one with commits whose hosts are lost, and fruitless ones again. A host has this replica of the round.
+fn goes_on_without_the_round(replica: Option<CommitId>) -> Harness {
     let mut harness = Harness::new(Settings {
         cooldown: range(2000, 2000),
         ..settings(3, 1)
@@ -152,18 +165,18 @@ fn a_round_whose_commits_are_out_of_reach_is_not_fruitless() {
     assert_eq!((harness.started(), harness.size()), (4, 2));
     harness.pass(seconds(400));
     harness.commit();
+    if let Some(commit) = replica {
+        harness.keeps("c", commit);
+    }
     lose_at_once(&mut harness, &["a", "b"]);
     let all = ["a", "b", "c", "d", "e"].map(|name| host(name, 1));
     harness.list(&all);
     harness.pass(seconds(210));
-    assert_eq!(
-        (harness.started(), harness.size()),
-        (5, 2),
-        "d and e went back"
-    );
+    assert_eq!((harness.started(), harness.size()), (5, 2), "d and e");
     harness.breaks(&[("d", "e")]);
     harness.pass(seconds(2));
     assert_eq!((harness.started(), harness.outcome.clone()), (6, None));
+    harness
 }
 
 #[test]
