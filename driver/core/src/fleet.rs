@@ -594,6 +594,25 @@ impl Fleet {
         });
     }
 
+    /// Sets the state of the processes of a host that is away, except for those that are stopping. Gives them.
+    pub(crate) fn set_lives_away(
+        &mut self,
+        id: &HostId,
+        life: impl Fn(&Live) -> Life,
+    ) -> Vec<Process> {
+        let Some(Agent::Away(away)) = self.hosts.get_mut(id).map(|host| &mut host.agent) else {
+            return Vec::new();
+        };
+        let goes_on = |live: &&mut Live| live.life != Life::Stopping;
+        let set = |live: &mut Live| {
+            live.life = life(live);
+            live.process
+        };
+        let processes = away.live.iter_mut().filter(goes_on).map(set).collect();
+        self.changed.mark(id);
+        processes
+    }
+
     /// Records the return of an agent with its processes and its memory, over another connection. `None` if it was
     /// lost.
     pub(crate) fn come_back(

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 103] = [
+const ONCE_FAILED: [(u64, &str); 105] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -374,6 +374,14 @@ const ONCE_FAILED: [(u64, &str); 103] = [
     (
         941300,
         "a round of which only the replica of its first commit was left counted as fruitless",
+    ),
+    (
+        484015,
+        "a member that was out of reach at the end of its group failed again under a later driver",
+    ),
+    (
+        966257,
+        "the failures of a group that was not recorded ended the next one",
     ),
 ];
 

@@ -22,11 +22,15 @@ impl Fleet {
             None => slot.stopping,
         };
         let stopping = (host.slots.iter().zip(0..)).filter(|(slot, _)| stops(slot));
+        let stopping = stopping.map(|(_, slot)| LocalRank(slot));
+        let away = host.away().into_iter().flat_map(|away| &away.live);
+        let away = away.filter(|live| live.life == Life::Stopping);
+        let stopping = stopping.chain(away.map(|live| live.process.local_rank));
         Some(SlotsEntry {
             host: id.clone(),
             starts: host.slots.iter().map(|slot| slot.starts).collect(),
             done: done.map(|(_, slot)| LocalRank(slot)).collect(),
-            stopping: stopping.map(|(_, slot)| LocalRank(slot)).collect(),
+            stopping: stopping.collect(),
             memory: host.has_memory || memory_lost,
             lost: memory_lost,
             agent: host.agent != Agent::Absent,

@@ -58,8 +58,13 @@ impl Job {
                 let life = match stopped {
                     true => Life::Stopping,
                     false => {
-                        self.registry.returned(host, process, State::Ready);
-                        self.life_before(now, host, process)
+                        let life = self.life_before(now, host, process);
+                        let state = match life {
+                            Life::Stopping => State::Stopped,
+                            _ => State::Ready,
+                        };
+                        self.registry.returned(host, process, state);
+                        life
                     }
                 };
                 self.fleet.adopt(now, host, process, life, 0);
@@ -124,8 +129,10 @@ impl Job {
                 if is_over && let Some(process) = process_of(&report) {
                     self.fleet.set_life(&host, process, Life::Stopping);
                 }
-                is_over |= of_group;
+                let known = self.results.failures();
                 self.repeated(now, &host, report, out);
+                // A process of an earlier group has no part in this one.
+                is_over |= of_group && self.results.failures() > known;
             } else if let AgentReport::Exited {
                 process,
                 exit,
@@ -203,6 +210,10 @@ impl Job {
     fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
         let stopping = |takeover: &TakeOver| takeover.was_stopping(host, process);
         if self.takeover.as_ref().is_some_and(stopping) {
+            return Life::Stopping;
+        }
+        // A group that goes on had all its members at the decision. What comes later is of another one, which is over.
+        if self.groups.leads() && !self.is_taking_over() {
             return Life::Stopping;
         }
         // The former driver has dealt with its end already, or has asked for it.

@@ -220,6 +220,11 @@ impl Job {
             let why = StopReason::Removed;
             self.send(&host, AgentCommand::Stop { process, why }, out);
         }
+        for host in &self.away {
+            for process in self.fleet.set_lives_away(host, |_| Life::Stopping) {
+                self.registry.record(host, process, State::Stopped);
+            }
+        }
     }
 
     /// A planted mistake: processes are started on the free slots, with places that are unknown to the others.

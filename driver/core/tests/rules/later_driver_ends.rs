@@ -7,8 +7,8 @@ use elasticrun_core::{
 use elasticrun_protocol::{AgentCommand, Round, control::Exit};
 
 use crate::{
-    harness::{Harness, draining, host, seconds},
-    later_driver::{elastic, scripts, took_over, trains},
+    harness::{Harness, draining, host, range, seconds},
+    later_driver::{elastic, exited, failures, scripts, took_over, trains},
     returning::rounds,
 };
 
@@ -30,6 +30,55 @@ fn the_exit_timeout_holds_for_a_group_that_goes_on() {
     harness.pass(seconds(1));
     let expected = Outcome::WorkerFailed(Reason::ExitTimeout);
     assert_eq!(harness.outcome, Some(expected));
+}
+
+/// The failure of another member has ended the group, and used the only restart.
+#[test]
+fn a_member_out_of_reach_that_fails_after_the_end_of_its_group_uses_no_restart() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        cooldown: range(0, 0),
+        ..Settings::elastic(4, 4, Some(4))
+    });
+    (harness.slow, harness.returns) = (true, true);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.breaks_off("b");
+    harness.kill("a", 0);
+    let restarts = |note: &Decision| matches!(note, Decision::GroupRestarts { used: 1, .. });
+    assert!(harness.notes.iter().any(restarts), "{:?}", harness.notes);
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    let ends = [0, 1].map(|slot| exited(harness.forgets("b", slot), Exit::Code(1)));
+    harness.comes_back_and_says("b", ends.to_vec());
+    assert!(took_over(&harness));
+    assert_eq!((failures(&harness), harness.outcome.clone()), (0, None));
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4, "the next group");
+}
+
+/// No record names its group, or its agent.
+#[test]
+fn the_failures_of_a_group_that_is_over_count_for_no_other_one() {
+    let mut late = 0;
+    for lost in 0..8 {
+        let mut harness = scripts(Settings {
+            restart_mode: RestartMode::Process,
+            max_restarts: 3,
+            launches_at_once: 1,
+            ..elastic()
+        });
+        harness.returns = true;
+        harness.unreachable.insert("b".into());
+        harness.driver_dies(lost);
+        harness.comes_back_with_workers("a");
+        if took_over(&harness) {
+            late += 1;
+            let ends = [0, 1].map(|slot| exited(harness.forgets("b", slot), Exit::Code(1)));
+            harness.comes_back_and_says("b", ends.to_vec());
+            assert_eq!(failures(&harness), 0, "{lost}: {:?}", harness.notes);
+        }
+    }
+    assert!(late > 0);
 }
 
 /// Another source answers first. What the source of the host says has not come yet.
