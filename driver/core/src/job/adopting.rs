@@ -167,6 +167,8 @@ impl Job {
             self.startup.starts += 1;
         }
         match life {
+            // A script runs for as long as it needs, also one whose group is not recorded.
+            Life::Starting { .. } if self.groups.leads() => {}
             Life::Starting { .. } => {
                 self.starts.push_back((now, host.clone(), Some(process)));
             }

@@ -81,6 +81,28 @@ fn the_failures_of_a_group_that_is_over_count_for_no_other_one() {
     assert!(late > 0);
 }
 
+/// No record names the group, and another host is waited for.
+#[test]
+fn a_script_that_no_record_names_is_not_stopped_for_a_slow_start() {
+    let start_timeout = seconds(3);
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Auto,
+        start_timeout,
+        ..elastic()
+    });
+    harness.driver_dies(100);
+    harness.comes_back_with_workers("a");
+    harness.pass(start_timeout + seconds(1));
+    assert!(!took_over(&harness), "{:?}", harness.notes);
+    assert_eq!((harness.runs("a"), failures(&harness)), (2, 0));
+    // A worker of b shows that they use the SDK, and now they have their time.
+    let mut adoption = harness.adoption("b");
+    adoption.workers[0].attached = true;
+    harness.comes_back_as("b", adoption);
+    harness.pass(start_timeout);
+    assert_eq!(failures(&harness), 4);
+}
+
 /// Another source answers first. What the source of the host says has not come yet.
 #[test]
 fn a_host_drains_until_its_list_takes_that_back() {
