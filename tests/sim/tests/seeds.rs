@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 106] = [
+const ONCE_FAILED: [(u64, &str); 108] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -384,6 +384,11 @@ const ONCE_FAILED: [(u64, &str); 106] = [
         "the failures of a group that was not recorded ended the next one",
     ),
     (843852, "a later driver stopped a script for a slow start"),
+    (843852, "a later driver stopped a script for a slow start"),
+    (
+        967285,
+        "a process out of reach that was in a group was taken for a member of the round with its number",
+    ),
 ];
 
 #[test]

@@ -142,6 +142,10 @@ impl Job {
             // The start timeout of the other processes begins now.
             self.starts.push_back((now, host, Some(live.process)));
         }
+        for host in &self.away {
+            let starting = |live: &Live| Life::Starting { since: live.since };
+            self.fleet.set_lives_away(host, starting);
+        }
         let successful = self.registry.successful();
         let done: Vec<(HostId, LocalRank)> = successful.map(|(h, s)| (h.clone(), s)).collect();
         for (host, slot) in done {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, Rejected, Settings, rounds::Phase};
+use elasticrun_core::{Decision, Rejected, RestartMode, Settings, rounds::Phase};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, DriverEpoch, FromAgent, Process, Round,
     control::{AdoptedPhase, AdoptedWorker, Adoption, Exit, StopReason},
@@ -296,4 +296,26 @@ fn a_host_whose_agent_is_leaving_is_lost_with_its_connection() {
     assert!(!failed(&harness));
     harness.breaks_off("a");
     assert!(failed(&harness) && aborted(&harness));
+}
+
+/// Rounds count from 1, and so have groups.
+#[test]
+fn a_member_of_a_group_that_is_out_of_reach_is_in_no_round() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Auto,
+        ..elastic(2, 2, 4)
+    });
+    (harness.slow, harness.returns) = (true, true);
+    let hosts = ["a", "b", "c", "d"].map(|name| host(name, 1));
+    harness.list(&hosts[..3]);
+    assert_eq!(harness.job.groups().running(), Some(Round(1)));
+    harness.breaks_off("c");
+    harness.joins("a", 0);
+    harness.joins("b", 0);
+    harness.pass_with(&["a", "b"], seconds(1));
+    assert_eq!((harness.round(), harness.size()), (Round(1), 2));
+    harness.list(&hosts);
+    harness.joins("d", 0);
+    harness.pass_with(&["a", "b", "d"], seconds(2));
+    assert_eq!(harness.size(), 3, "d need not wait for c");
 }
