@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 108] = [
+const ONCE_FAILED: [(u64, &str); 109] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -388,6 +388,10 @@ const ONCE_FAILED: [(u64, &str); 108] = [
     (
         967285,
         "a process out of reach that was in a group was taken for a member of the round with its number",
+    ),
+    (
+        181682,
+        "a later driver blamed the program for failures before a round that was not recorded",
     ),
 ];
 

@@ -289,6 +289,11 @@ impl Job {
                 self.budgets.saw_round(round);
             }
             self.registry.round_started(round, members);
+            let former = self.lineage.newest();
+            if started.base > former && started.base.is_some_and(|base| base.count > 0) {
+                // The round before it has left a commit, so its failures were none of the program.
+                self.relapses = Default::default();
+            }
             self.lineage.started(round, started.base);
             self.blacklist.round_started();
         }

@@ -7,7 +7,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{AgentCommand, Round, control::Exit};
 
 use crate::{
-    harness::{Harness, draining, host, range, seconds},
+    harness::{Harness, commit, draining, host, range, seconds},
     later_driver::{elastic, exited, failures, scripts, took_over, trains},
     returning::rounds,
 };
@@ -122,6 +122,36 @@ fn a_host_drains_until_its_list_takes_that_back() {
     assert_eq!(harness.runs("b"), 0, "the list of the first source");
     harness.list_of(0, &all);
     assert_eq!(harness.runs("b"), 2);
+}
+
+/// The base of the round that is not recorded shows that the one before has left a commit.
+#[test]
+fn failures_before_a_round_that_is_not_recorded_are_none_of_the_program() {
+    for lost in 0..8 {
+        let mut harness = Harness::new(Settings {
+            cooldown: range(20, 300),
+            ..Settings::elastic(3, 1, Some(3))
+        });
+        harness.returns = true;
+        let all = ["a", "b", "c"].map(|name| host(name, 1));
+        harness.list(&all);
+        harness.commit();
+        let process = harness.forgets("b", 0);
+        harness.report("b", exited(process, Exit::Code(1)));
+        assert_eq!((harness.size(), harness.base()), (2, Some(commit(1, 1))));
+        harness.driver_dies(lost);
+        for name in ["a", "c", "b"] {
+            harness.comes_back_with_workers(name);
+        }
+        harness.list(&all);
+        harness.ends("a", 0, Exit::Code(1));
+        // Only hosts with a failure are left.
+        harness.lose("c");
+        harness.list(&all[..2]);
+        harness.list(&all[..2]);
+        harness.pass(seconds(200));
+        assert_eq!(harness.outcome, None, "{lost}");
+    }
 }
 
 /// The next round started while their host was out of reach, and goes on if its members come back as well.
