@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 109] = [
+const ONCE_FAILED: [(u64, &str); 110] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -392,6 +392,10 @@ const ONCE_FAILED: [(u64, &str); 109] = [
     (
         181682,
         "a later driver blamed the program for failures before a round that was not recorded",
+    ),
+    (
+        743703,
+        "a process whose start was lost gave its slot health",
     ),
 ];
 

@@ -301,6 +301,7 @@ impl Job {
         let in_play = self.is_in_play(&live);
         self.fleet.end(host, live.process);
         self.waitlist.leave(host, live.process);
+        self.blacklist.went(now, host, live.process.local_rank);
         self.groups.member_reaped();
         self.dirty_hosts.insert(host.clone());
         if never && in_play {

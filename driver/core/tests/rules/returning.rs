@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, Rejected, RestartMode, Settings, rounds::Phase};
+use elasticrun_core::{
+    Decision, FailureDomain, Rejected, RestartMode, Settings,
+    blacklist::{Domain, Out},
+    rounds::Phase,
+};
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, DriverEpoch, FromAgent, Process, Round,
+    AgentCommand, AgentReport, DriverEpoch, FromAgent, LocalRank, Process, Round,
     control::{AdoptedPhase, AdoptedWorker, Adoption, Exit, StopReason},
 };
 
@@ -296,6 +300,43 @@ fn a_host_whose_agent_is_leaving_is_lost_with_its_connection() {
     assert!(!failed(&harness));
     harness.breaks_off("a");
     assert!(failed(&harness) && aborted(&harness));
+}
+
+/// The slot stays empty for longer than a failure takes to be forgiven.
+#[test]
+fn a_process_whose_start_was_lost_gives_its_slot_no_health() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 9,
+        max_host_failures: Some(2),
+        failure_domain: FailureDomain::Slot,
+        cooldown: range(0, 10),
+        ..Settings::elastic(2, 2, Some(2))
+    });
+    (harness.slow, harness.returns) = (true, true);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.kill("b", 0);
+    harness.list(&[host("a", 2), host("b", 1)]);
+    assert_eq!((harness.runs("a"), harness.runs("b")), (1, 1));
+    harness.breaks_off("b");
+    harness.forgets("b", 0);
+    let kept = Adoption {
+        run_id: "run".into(),
+        epoch: DriverEpoch(1),
+        starts: vec![process(0, 1)],
+        ..Adoption::default()
+    };
+    harness.returns("b", kept);
+    assert_eq!((harness.runs("a"), harness.runs("b")), (2, 0));
+    harness.pass_with(&["a", "b"], seconds(30));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    assert_eq!((harness.runs("a"), harness.runs("b")), (1, 1));
+    harness.kill("b", 0);
+    let out = Decision::Blacklisted {
+        domain: Domain::Slot("b".into(), LocalRank(0)),
+        out: Out::ForGood,
+    };
+    assert!(harness.notes.contains(&out), "{:?}", harness.notes);
 }
 
 /// Rounds count from 1, and so have groups.
