@@ -316,7 +316,7 @@ mutants! {
     GroupStartTimeout: "R9" "R10",
 
     // R3: what is stale changes nothing.
-    /// A repeated answer to a plan counts twice.
+    /// A repeated answer to a plan counts twice. The number of its report does not refuse it either.
     RepeatedReady: "R3",
     /// An answer to an older plan counts for the current one.
     StaleReady: "R3",

@@ -437,9 +437,12 @@ impl Job {
                 ..
             } => {
                 let current = self.is_current(&host, instance);
+                let is_answer = matches!(report, AgentReport::Ready { .. });
+                let repeats =
+                    planted(Mutant::ReportsRepeated) || is_answer && planted(Mutant::RepeatedReady);
                 if !current && !planted(Mutant::StaleConnection) {
                     reject(out, &host, Rejected::StaleConnection);
-                } else if !self.is_new(&host, number) && !planted(Mutant::ReportsRepeated) {
+                } else if !self.is_new(&host, number) && !repeats {
                     reject(out, &host, Rejected::Repeated);
                 } else {
                     self.heard(now, &host);
