@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Cooldown, RestartMode};
+use elasticrun_core::{Cooldown, RestartMode, Time};
 
 use crate::{fault::Fault, rng::Rng, scenario::Scenario};
 
@@ -61,5 +61,30 @@ impl Scenario {
             .retain(|(_, fault)| attach || *fault != Fault::HangHost);
         let more = self.draw_faults(&mut rng);
         self.faults.extend(more);
+        if !attach && self.listed > 1 && rng.percent(8) {
+            self.cut_whole_group(&mut rng);
+        }
+    }
+
+    /// A group of one process is cut off for longer than its agent keeps it, and the next one starts on another host. So the
+    /// agent ends a process that it has stopped at the end of the lease.
+    fn cut_whole_group(&mut self, rng: &mut Rng) {
+        self.returns = true;
+        self.ambushes = 0;
+        self.orphan_timeout = rng.millis(1_000, 2_000);
+        // It trains until the lease ends, and does a step within the grace period if it goes on.
+        (self.steps, self.step) = (40, Duration::from_millis(300));
+        self.grace = Duration::from_secs(2);
+        let lease = self.lease();
+        let settings = &mut self.settings;
+        (settings.np, settings.min_np, settings.max_np) = (1, 1, Some(1));
+        (settings.fence, settings.keep) = (lease.fence(), lease.keep());
+        (settings.silence, settings.lease) = (lease.silence(), lease.length());
+        settings.grace = self.grace;
+        let at = Time::from_start(rng.millis(500, 3_000));
+        let heal = lease.keep() + rng.millis(5_000, 10_000);
+        let (up, down) = (true, true);
+        self.faults = vec![(at, Fault::CutMembers { up, down, heal })];
+        self.heal = self.heal.max(at + heal);
     }
 }
