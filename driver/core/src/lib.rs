@@ -27,6 +27,7 @@
 //! | [`relapses::Relapses`] | whether the program itself fails, wherever it runs |
 //! | [`lease::Lease`] | how long the driver waits for a silent agent, and how long the agent's workers train |
 //! | [`RunningTime`] | which time counts: time in which the driver stood still does not |
+//! | [`rendezvous::Machine`] | in a node without a driver: which nodes form a round, in the manner of PyTorch |
 //! | [`store::Store`] | the key-value store of the workers, which is not part of the job |
 //! | [`fleet::Fleet`] | nothing: it records agents and processes as observed |
 //!
@@ -73,6 +74,7 @@ pub mod placement;
 pub mod random;
 pub mod registry;
 pub mod relapses;
+pub mod rendezvous;
 pub mod results;
 pub mod rounds;
 mod running_time;

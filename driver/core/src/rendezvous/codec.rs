@@ -1,0 +1,176 @@
+//! The state as JSON, for holders that keep bytes.
+//!
+//! ```json
+//! {"version":1,"round":3,"phase":{"complete":{"world_size":1}},"closed":false,"last_calls":3,"arrivals":2,
+//!  "members":{"host-7_4711_0":{"role":"participant","rank":0,"arrival":0,"heartbeat":17},
+//!             "host-8_815_0":{"role":"redundant","arrival":1,"heartbeat":4}}}
+//! ```
+//!
+//! An older reader refuses a newer version with [`StateError::Version`]: nodes of one rendezvous change the state
+//! together, so one that does not understand a part of it must not write it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_protocol::{Rank, Round};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    NodeId,
+    state::{Member, Phase, Role, State},
+};
+
+/// The version that this release writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    version: u32,
+    round: Round,
+    phase: Phase,
+    closed: bool,
+    last_calls: u64,
+    arrivals: u64,
+    members: BTreeMap<NodeId, Member>,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+impl State {
+    /// The longest encoded state that is read, in bytes: [`Self::MAX_NODES`] nodes with the longest ids are shorter.
+    pub const MAX_BYTES: usize = 16 << 20;
+
+    /// The state as JSON.
+    pub fn encode(&self) -> Vec<u8> {
+        let encoded = Encoded {
+            version: VERSION,
+            round: self.round,
+            phase: self.phase,
+            closed: self.closed,
+            last_calls: self.last_calls,
+            arrivals: self.arrivals,
+            members: self.members.clone(),
+        };
+        serde_json::to_vec(&encoded).expect("strings are the only keys, and no type fails")
+    }
+
+    /// The state of [`Self::encode`].
+    ///
+    /// # Errors
+    /// The bytes are too many, no JSON of a state, of another version, or a state that no sequence of actions gives.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        if bytes.len() > Self::MAX_BYTES {
+            return Err(StateError::TooLong { bytes: bytes.len() });
+        }
+        let malformed = |error: serde_json::Error| StateError::Malformed {
+            line: error.line(),
+            column: error.column(),
+            reason: error.to_string(),
+        };
+        let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
+        if version != VERSION {
+            return Err(StateError::Version { version });
+        }
+        let encoded: Encoded = serde_json::from_slice(bytes).map_err(malformed)?;
+        let state = Self {
+            round: encoded.round,
+            phase: encoded.phase,
+            closed: encoded.closed,
+            last_calls: encoded.last_calls,
+            arrivals: encoded.arrivals,
+            members: encoded.members,
+        };
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Whether the parts of a decoded state fit together.
+    fn check(&self) -> Result<(), StateError> {
+        if self.members.len() > Self::MAX_NODES {
+            let nodes = self.members.len();
+            return Err(StateError::TooManyNodes { nodes });
+        }
+        let mut arrivals = BTreeSet::new();
+        let mut ranks = BTreeSet::new();
+        for (node, member) in &self.members {
+            if member.arrival >= self.arrivals || !arrivals.insert(member.arrival) {
+                return Err(StateError::Arrival { node: node.clone() });
+            }
+            let Role::Participant { rank } = member.role else {
+                continue;
+            };
+            let fits = match (self.phase, rank) {
+                (Phase::Forming { .. }, None) => true,
+                (Phase::Complete { world_size }, Some(rank)) => {
+                    rank < Rank(world_size) && ranks.insert(rank)
+                }
+                _ => false,
+            };
+            if !fits {
+                return Err(StateError::Rank { node: node.clone() });
+            }
+        }
+        match self.phase {
+            Phase::Complete { .. } if ranks.is_empty() => Err(StateError::NoParticipants),
+            Phase::Forming { last_call } if last_call > Some(self.last_calls) => {
+                Err(StateError::LastCall)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why bytes of a holder are no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// They are no JSON of a state.
+    #[error("the state of the rendezvous is corrupt: {reason}")]
+    Malformed {
+        /// The line of the error, from 1.
+        line: usize,
+        /// The column of the error, from 1.
+        column: usize,
+        /// The words of the parser.
+        reason: String,
+    },
+    /// Another release has written them.
+    #[error(
+        "the state of the rendezvous has version {version}, this release reads {VERSION}: use one release on all nodes"
+    )]
+    Version {
+        /// The version of the state.
+        version: u32,
+    },
+    /// They exceed [`State::MAX_BYTES`].
+    #[error("the state of the rendezvous has {bytes} bytes, more than {max}", max = State::MAX_BYTES)]
+    TooLong {
+        /// Their number.
+        bytes: usize,
+    },
+    /// The nodes exceed [`State::MAX_NODES`].
+    #[error("the state of the rendezvous has {nodes} nodes, more than {max}", max = State::MAX_NODES)]
+    TooManyNodes {
+        /// Their number.
+        nodes: usize,
+    },
+    /// Two nodes have the same place in the order of arrival, or a node has one that is not given yet.
+    #[error("the state of the rendezvous is corrupt: the order of arrival of {node}")]
+    Arrival {
+        /// The node.
+        node: NodeId,
+    },
+    /// A rank is missing, not possible, or not due.
+    #[error("the state of the rendezvous is corrupt: the rank of {node}")]
+    Rank {
+        /// The node.
+        node: NodeId,
+    },
+    /// A complete round has no participants.
+    #[error("the state of the rendezvous is corrupt: a complete round without participants")]
+    NoParticipants,
+    /// The last call has a number that is not given yet.
+    #[error("the state of the rendezvous is corrupt: the number of the last call")]
+    LastCall,
+}

@@ -1,0 +1,84 @@
+//! Deadlines of a node, all by its own clock.
+
+use std::time::Duration;
+
+use super::{
+    event::{Command, Failure, RoundOver},
+    link::FIRST_RETRY,
+    machine::Machine,
+    op::{Op, ROLLBACK},
+    state::Role,
+};
+use crate::Time;
+
+impl Machine {
+    /// Whether this node sends heartbeats once it has a role.
+    pub(super) fn keeps_alive(&self) -> bool {
+        match self.membership {
+            Some((op, _)) => matches!(op, Op::Join { .. }),
+            None => self.joined.is_some(),
+        }
+    }
+
+    /// When the next heartbeat is due.
+    pub(super) fn beat_due_at(&self) -> Option<Time> {
+        self.role().filter(|_| self.keeps_alive())?;
+        let interval = self.settings.keep_alive_interval;
+        let last = self.last_beat.map(|beat| beat.confirmed + interval);
+        Some(last.unwrap_or(self.now))
+    }
+
+    /// When the last call is over for a participant that waits for it.
+    pub(super) fn last_call_over_at(&self) -> Option<Time> {
+        let (_, first_seen) = self.last_call?;
+        let enough = self.settings.min_nodes..=self.settings.max_nodes;
+        let waits_for_it = matches!(self.membership, Some((Op::Join { .. }, _)))
+            && matches!(self.role()?, Role::Participant { .. })
+            && enough.contains(&self.state()?.participants());
+        waits_for_it.then(|| first_seen + self.settings.last_call_timeout)
+    }
+
+    pub(super) fn gives_up_at(&self, (op, deadline): (Op, Time)) -> Option<Time> {
+        match op {
+            Op::Join { .. } => Some(deadline + ROLLBACK),
+            _ => Some(deadline),
+        }
+    }
+
+    /// How long a request may take. While workers run, the holder is asked more than once in what is left of the lease.
+    pub(super) fn request_timeout(&self) -> Duration {
+        let timeout = self.settings.heartbeat_timeout;
+        match &self.joined {
+            Some(joined) => timeout.min((joined.lease.since(self.now) / 2).max(FIRST_RETRY)),
+            None => timeout,
+        }
+    }
+
+    /// Stops the workers of a node that others may remove.
+    pub(super) fn check_lease(&mut self, out: &mut Vec<Command>) {
+        let now = self.now;
+        if let Some(joined) = self.joined.take_if(|joined| now >= joined.lease) {
+            out.push(Command::RoundOver {
+                round: joined.round,
+                reason: RoundOver::LeaseExpired,
+            });
+        }
+    }
+
+    /// Ends requests whose time is over, whatever the holder does.
+    pub(super) fn give_up(&mut self, out: &mut Vec<Command>) {
+        let failure = match self.link.is_fresh() {
+            true => Failure::Timeout,
+            false => Failure::Unreachable,
+        };
+        let over = self
+            .membership
+            .and_then(|running| self.gives_up_at(running));
+        if over.is_some_and(|over| self.now >= over) {
+            self.end_membership(Err(failure.clone()), out);
+        }
+        if self.closing.is_some_and(|deadline| self.now >= deadline) {
+            self.end_close(Err(failure), out);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The executor: removes dead nodes, runs the operations on the newest state, and writes what they change.
+//!
+//! ```text
+//! read -> remove the dead -> operations, until each of them waits or ends -> changed?  yes: compare-and-set, then again
+//!                                                                            no:  results
+//! ```
+//! Results count only if nothing is left to write: then the holder has the state that they are about. A lost
+//! compare-and-set brings the newer state, and the operations run again on that one.
+
+use super::{
+    draft::{Action, Draft},
+    event::{Command, Failure, Membership},
+    link::Write,
+    machine::Machine,
+    op::{Context, Op},
+    state::{Phase, Role, State},
+};
+use crate::Time;
+
+/// What the operations want after they have made their changes.
+struct Wanted {
+    membership: Action,
+    close: Action,
+}
+
+impl Machine {
+    /// One pass, if the holder can be asked and something is to be done.
+    pub(super) fn execute(&mut self, out: &mut Vec<Command>) {
+        if !self.is_active() || !self.link.is_idle(self.now) {
+            return;
+        }
+        let timeout = self.request_timeout();
+        let Some(snapshot) = self.link.snapshot().filter(|_| self.link.is_fresh()) else {
+            let request = self.link.begin(self.now, timeout, None);
+            return out.push(Command::Read { request });
+        };
+        let expected = snapshot.token;
+        let empty;
+        let state = match &snapshot.state {
+            Some(state) => state,
+            None => {
+                empty = self.empty_state();
+                &empty
+            }
+        };
+        let mut draft = Draft::new(&self.node, &self.settings, state);
+        let dead = self
+            .liveness
+            .dead(&self.node, self.settings.keep_alive_max_attempt);
+        let removed = dead.into_iter();
+        let removed = removed
+            .filter(|node| draft.remove(node).is_some())
+            .collect();
+        let wanted = self.run_ops(&mut draft);
+        let beats = draft.beaten();
+        let Some(state) = draft.into_changed() else {
+            return self.conclude(wanted, out);
+        };
+        let write = Write {
+            expected,
+            state: state.clone(),
+            beats,
+            removed,
+        };
+        let request = self.link.begin(self.now, timeout, Some(write));
+        out.push(Command::CompareAndSet {
+            request,
+            expected,
+            state,
+        });
+    }
+
+    fn run_ops(&self, draft: &mut Draft<'_>) -> Wanted {
+        let close = self
+            .closing
+            .map(|deadline| self.run(Op::Close, deadline, draft));
+        let membership = self
+            .membership
+            .map(|(op, deadline)| self.run(op, deadline, draft));
+        if self.keeps_alive() {
+            // The write itself has a timeout, so the deadline of the heartbeat is never over here.
+            let deadline = self.now + self.settings.heartbeat_timeout;
+            self.run(Op::KeepAlive, deadline, draft);
+        }
+        Wanted {
+            membership: membership.unwrap_or(Action::Sync),
+            close: close.unwrap_or(Action::Sync),
+        }
+    }
+
+    /// Runs one operation until it waits or ends, and gives that last action.
+    fn run(&self, op: Op, deadline: Time, draft: &mut Draft<'_>) -> Action {
+        let is_over = |at: Option<Time>| at.is_some_and(|at| self.now >= at);
+        let beat_is_due = self.last_beat.is_none() || is_over(self.beat_due_at());
+        let last_call_over = is_over(self.last_call_over_at());
+        loop {
+            let ctx = Context {
+                node: &self.node,
+                state: draft.state(),
+                settings: &self.settings,
+                now: self.now,
+                heartbeat_due: beat_is_due && !draft.beaten(),
+                last_call_over,
+            };
+            let action = op.decide(&ctx, deadline);
+            if !action.changes_state() {
+                return action;
+            }
+            draft.apply(action);
+        }
+    }
+
+    /// Ends the operations that are done: the holder has the state that they have seen.
+    fn conclude(&mut self, wanted: Wanted, out: &mut Vec<Command>) {
+        match wanted.close {
+            Action::Finish => self.end_close(Ok(()), out),
+            Action::ErrorTimeout => self.end_close(Err(Failure::Timeout), out),
+            _ => {}
+        }
+        let result = match wanted.membership {
+            Action::Finish => Ok(self.finish()),
+            Action::Release => Ok(Command::Released),
+            Action::ErrorClosed => Err(Failure::Closed),
+            Action::ErrorTimeout => Err(Failure::Timeout),
+            Action::ErrorFull => Err(Failure::Full),
+            _ => return,
+        };
+        self.end_membership(result, out);
+    }
+
+    /// The result of a join or exit that is done.
+    fn finish(&mut self) -> Command {
+        let membership = self.state().and_then(|state| self.membership_in(state));
+        match (self.membership, membership) {
+            (Some((Op::Join { .. }, _)), Some(membership)) => {
+                self.joined(membership.round);
+                Command::Joined(membership)
+            }
+            _ => Command::Exited,
+        }
+    }
+
+    fn membership_in(&self, state: &State) -> Option<Membership> {
+        let role = state.member(&self.node)?.role;
+        let (Phase::Complete { world_size }, Role::Participant { rank: Some(rank) }) =
+            (state.phase(), role)
+        else {
+            return None;
+        };
+        Some(Membership {
+            round: state.round(),
+            rank,
+            world_size,
+        })
+    }
+}

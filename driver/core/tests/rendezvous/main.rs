@@ -1,0 +1,11 @@
+//! Dynamic rendezvous: the tables of its operations, what actions change, one node at its holder, and worlds of nodes.
+
+mod actions;
+mod codec;
+mod harness;
+mod holder;
+mod settings;
+mod states;
+mod table;
+mod traps;
+mod world;
