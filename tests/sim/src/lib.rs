@@ -20,6 +20,7 @@ mod listing;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod reference;
+pub mod rendezvous;
 mod rng;
 mod runner;
 mod scenario;

@@ -1,11 +1,11 @@
 //! Answers of the holder.
 
 use super::{
-    State,
     event::{Command, Failure, HolderError, Rejected},
     holder::{RequestId, Snapshot, Token},
     link::InFlight,
     machine::{Beat, Machine},
+    mutant::{Mutant, planted},
     op::Op,
     state::{Phase, Role},
 };
@@ -65,7 +65,7 @@ impl Machine {
             return Ok(());
         }
         self.link.reached();
-        self.link.lost_race(self.now, &self.settings);
+        self.link.lost_race(self.now, self.backoff());
         self.accept(snapshot);
         self.extend_redundant();
         Ok(())
@@ -97,6 +97,10 @@ impl Machine {
         });
         let interval = self.settings.keep_alive_interval;
         self.liveness.tick(self.now, sent, interval);
+        let sent = match planted(Mutant::LeaseFromAnswer) {
+            true => self.now,
+            false => sent,
+        };
         if let Some(joined) = &mut self.joined {
             joined.lease = joined.lease.max(sent + self.settings.lease());
         }
@@ -109,7 +113,9 @@ impl Machine {
         let Some(state) = self.link.snapshot().and_then(|known| known.state.as_ref()) else {
             return;
         };
-        self.first_round = self.first_round.max(state.round().next());
+        if state.is_complete() {
+            self.next_round = self.next_round.max(state.round().next());
+        }
         self.liveness.observe(state);
         let last_call = match state.phase() {
             Phase::Forming { last_call } => last_call.map(|number| (state.round(), number)),
@@ -134,10 +140,5 @@ impl Machine {
     pub(super) fn role(&self) -> Option<Role> {
         let member = self.state()?.member(&self.node)?;
         Some(member.role)
-    }
-
-    /// The state to begin with if the holder has none.
-    pub(super) fn empty_state(&self) -> State {
-        State::starting_at(self.first_round)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     event::{Command, Failure, RoundOver},
     link::FIRST_RETRY,
-    machine::Machine,
+    machine::{Beat, Machine},
     op::{Op, ROLLBACK},
     state::Role,
 };
@@ -14,28 +14,38 @@ use crate::Time;
 impl Machine {
     /// Whether this node sends heartbeats once it has a role.
     pub(super) fn keeps_alive(&self) -> bool {
-        match self.membership {
-            Some((op, _)) => matches!(op, Op::Join { .. }),
-            None => self.joined.is_some(),
-        }
+        self.joins() || self.membership.is_none() && self.joined.is_some()
     }
 
-    /// When the next heartbeat is due.
+    /// Whether a join is in progress.
+    pub(super) fn joins(&self) -> bool {
+        matches!(self.membership, Some((Op::Join { .. }, _)))
+    }
+
+    /// When the next heartbeat is due: one interval after the last one was confirmed, or earlier if the confirmation was
+    /// so slow that little would be left of the lease.
     pub(super) fn beat_due_at(&self) -> Option<Time> {
         self.role().filter(|_| self.keeps_alive())?;
         let interval = self.settings.keep_alive_interval;
-        let last = self.last_beat.map(|beat| beat.confirmed + interval);
-        Some(last.unwrap_or(self.now))
+        let lease = self.settings.lease();
+        let due = |beat: Beat| (beat.confirmed + interval).min(beat.sent + lease / 4 * 3);
+        Some(self.last_beat.map_or(self.now, due))
     }
 
-    /// When the last call is over for a participant that waits for it.
+    /// When the last call is over for a participant that waits for it. Nodes on the wait list, for which the participants
+    /// have left the round before, get at least a lease: then they have come or count as dead.
     pub(super) fn last_call_over_at(&self) -> Option<Time> {
         let (_, first_seen) = self.last_call?;
-        let enough = self.settings.min_nodes..=self.settings.max_nodes;
-        let waits_for_it = matches!(self.membership, Some((Op::Join { .. }, _)))
+        let enough = self.settings.min_nodes()..=self.settings.max_nodes;
+        let waits_for_it = self.joins()
             && matches!(self.role()?, Role::Participant { .. })
             && enough.contains(&self.state()?.participants());
-        waits_for_it.then(|| first_seen + self.settings.last_call_timeout)
+        let called = self.settings.last_call_timeout;
+        let timeout = match self.state()?.waiting() {
+            0 => called,
+            _ => called.max(self.settings.lease()),
+        };
+        waits_for_it.then_some(first_seen + timeout)
     }
 
     pub(super) fn gives_up_at(&self, (op, deadline): (Op, Time)) -> Option<Time> {
@@ -51,6 +61,15 @@ impl Machine {
         match &self.joined {
             Some(joined) => timeout.min((joined.lease.since(self.now) / 2).max(FIRST_RETRY)),
             None => timeout,
+        }
+    }
+
+    /// The longest delay after a lost race. While workers run, many attempts fit into what is left of the lease.
+    pub(super) fn backoff(&self) -> Duration {
+        let backoff = self.settings.cas_backoff_max;
+        match &self.joined {
+            Some(joined) => backoff.min(joined.lease.since(self.now) / 16),
+            None => backoff,
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use elasticrun_protocol::Rank;
+use elasticrun_protocol::{Rank, Round};
 
 use super::{
     NodeId, Settings,
+    mutant::{Mutant, planted},
     state::{Member, Phase, Role, State},
 };
 
@@ -65,8 +66,9 @@ pub struct Draft<'a> {
     node: &'a NodeId,
     settings: &'a Settings,
     state: Cow<'a, State>,
-    /// The place of this node in the order of arrival, after it has left a list to join another one.
-    arrival: Option<u64>,
+    /// What this node was when it left a list, to join another one with the same age. Its heartbeats go on, so that others
+    /// never see an old number again.
+    former: Option<Member>,
     beaten: bool,
 }
 
@@ -77,7 +79,7 @@ impl<'a> Draft<'a> {
             node,
             settings,
             state: Cow::Borrowed(state),
-            arrival: None,
+            former: None,
             beaten: false,
         }
     }
@@ -110,8 +112,7 @@ impl<'a> Draft<'a> {
             Action::RemoveFromParticipants
             | Action::RemoveFromWaitList
             | Action::RemoveFromRedundancyList => {
-                let left = self.remove(&self.node.clone());
-                self.arrival = left.map(|member| member.arrival);
+                self.former = self.remove(self.node);
             }
             Action::MarkRendezvousComplete => self.mark_complete(),
             Action::MarkRendezvousClosed => self.state.to_mut().closed = true,
@@ -132,17 +133,27 @@ impl<'a> Draft<'a> {
         if matches!(left.role, Role::Participant { .. }) {
             let participants = state.participants();
             match &mut state.phase {
-                Phase::Complete { .. } if participants == 0 => {
+                Phase::Complete { .. } if participants == 0 || planted(Mutant::NextRoundEarly) => {
                     state.phase = Phase::default();
                     state.round = state.round.next();
                 }
-                Phase::Forming { last_call } if participants < self.settings.min_nodes => {
+                Phase::Forming { last_call }
+                    if participants < self.settings.min_nodes()
+                        && !planted(Mutant::OldLastCall) =>
+                {
                     *last_call = None;
                 }
                 Phase::Complete { .. } | Phase::Forming { .. } => {}
             }
         }
         Some(left)
+    }
+
+    /// Gives the round that forms a number that is not below `round`: the holder has lost a state with later rounds.
+    pub fn raise_round(&mut self, round: Round) {
+        if !self.state.is_complete() && self.state.round() < round {
+            self.state.to_mut().round = round;
+        }
     }
 
     fn add_to_participants(&mut self) {
@@ -154,7 +165,7 @@ impl<'a> Draft<'a> {
         }
         if let Phase::Forming { last_call } = &mut state.phase
             && last_call.is_none()
-            && participants >= self.settings.min_nodes
+            && participants >= self.settings.min_nodes()
         {
             state.last_calls += 1;
             *last_call = Some(state.last_calls);
@@ -163,18 +174,19 @@ impl<'a> Draft<'a> {
 
     /// Gives this node a role. Its place in the order of arrival is the one that it had, or the last one.
     fn put(&mut self, role: Role) {
-        let kept = self.arrival.take();
+        let former = self.former.take();
+        let former = former.filter(|_| !planted(Mutant::AgeForgotten));
         let state = self.state.to_mut();
         if let Some(member) = state.members.get_mut(self.node) {
             member.role = role;
         } else {
-            let arrival = kept.unwrap_or(state.arrivals);
-            state.arrivals = state.arrivals.max(arrival + 1);
-            let member = Member {
+            let member = former.unwrap_or(Member {
                 role,
-                arrival,
+                arrival: state.arrivals,
                 heartbeat: 0,
-            };
+            });
+            let member = Member { role, ..member };
+            state.arrivals = state.arrivals.max(member.arrival + 1);
             state.members.insert(self.node.clone(), member);
         }
         self.beat();
@@ -201,7 +213,7 @@ impl<'a> Draft<'a> {
                 member.role = Role::Participant { rank: Some(rank) };
             }
         }
-        if participants.len() >= max_nodes {
+        if participants.len() >= max_nodes && !planted(Mutant::WaitersAskForever) {
             let waiting = state.members.values_mut();
             waiting
                 .filter(|member| member.role == Role::Waiting)

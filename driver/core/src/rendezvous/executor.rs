@@ -12,6 +12,7 @@ use super::{
     event::{Command, Failure, Membership},
     link::Write,
     machine::Machine,
+    mutant::{Mutant, planted},
     op::{Context, Op},
     state::{Phase, Role, State},
 };
@@ -35,25 +36,24 @@ impl Machine {
             return out.push(Command::Read { request });
         };
         let expected = snapshot.token;
-        let empty;
-        let state = match &snapshot.state {
-            Some(state) => state,
-            None => {
-                empty = self.empty_state();
-                &empty
-            }
-        };
+        let empty = State::default();
+        let state = snapshot.state.as_ref().unwrap_or(&empty);
         let mut draft = Draft::new(&self.node, &self.settings, state);
+        if self.joins() && !planted(Mutant::RoundsBeginAnew) {
+            draft.raise_round(self.next_round);
+        }
         let dead = self
             .liveness
             .dead(&self.node, self.settings.keep_alive_max_attempt);
         let removed = dead.into_iter();
         let removed = removed
+            .filter(|_| !planted(Mutant::DeadStay))
             .filter(|node| draft.remove(node).is_some())
             .collect();
         let wanted = self.run_ops(&mut draft);
         let beats = draft.beaten();
-        let Some(state) = draft.into_changed() else {
+        let early = planted(Mutant::UnwrittenResult) && wanted.membership == Action::Finish;
+        let Some(state) = draft.into_changed().filter(|_| !early) else {
             return self.conclude(wanted, out);
         };
         let write = Write {
@@ -77,7 +77,9 @@ impl Machine {
         let membership = self
             .membership
             .map(|(op, deadline)| self.run(op, deadline, draft));
-        if self.keeps_alive() {
+        // A join that fails needs no heartbeat, one that succeeds needs a lease.
+        let goes_on = matches!(membership, None | Some(Action::Sync | Action::Finish));
+        if goes_on && self.keeps_alive() {
             // The write itself has a timeout, so the deadline of the heartbeat is never over here.
             let deadline = self.now + self.settings.heartbeat_timeout;
             self.run(Op::KeepAlive, deadline, draft);
@@ -146,6 +148,10 @@ impl Machine {
             (state.phase(), role)
         else {
             return None;
+        };
+        let world_size = match planted(Mutant::WorldSizeOfNow) {
+            true => state.participants() as u32,
+            false => world_size,
         };
         Some(Membership {
             round: state.round(),

@@ -35,6 +35,13 @@ pub struct MemoryHolder {
     snapshot: Snapshot,
 }
 
+impl From<Snapshot> for MemoryHolder {
+    /// Goes on with what another holder had.
+    fn from(snapshot: Snapshot) -> Self {
+        Self { snapshot }
+    }
+}
+
 impl MemoryHolder {
     /// What the holder has.
     pub fn snapshot(&self) -> &Snapshot {

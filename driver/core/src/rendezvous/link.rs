@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     NodeId, Settings, State,
     holder::{RequestId, Snapshot, Token},
+    mutant::{Mutant, planted},
 };
 use crate::{Time, random::Random};
 
@@ -85,7 +86,10 @@ impl Link {
         self.in_flight = Some(InFlight {
             request,
             sent: now,
-            expires: now + timeout,
+            expires: match planted(Mutant::AnswerAwaitedForever) {
+                true => Time::NEVER,
+                false => now + timeout,
+            },
             writes,
         });
         request
@@ -121,9 +125,11 @@ impl Link {
         self.retry_at = now + ceiling.mul_f64(0.5 + self.random.unit() / 2.0);
     }
 
-    /// A write was not the first. The next one follows at once, or after a random delay.
-    pub(super) fn lost_race(&mut self, now: Time, settings: &Settings) {
-        self.retry_at = now + settings.cas_backoff_max.mul_f64(self.random.unit());
+    /// A write was not the first. The next one follows at once, or after a random delay and a read, since others have
+    /// written meanwhile.
+    pub(super) fn lost_race(&mut self, now: Time, longest: Duration) {
+        self.fresh &= longest.is_zero();
+        self.retry_at = now + longest.mul_f64(self.random.unit());
     }
 
     /// Ends a request whose timeout is over.

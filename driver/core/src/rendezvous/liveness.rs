@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{NodeId, State};
+use super::{
+    NodeId, State,
+    mutant::{Mutant, planted},
+};
 use crate::Time;
 
 /// What a node has seen of the heartbeats of others.
@@ -51,15 +54,14 @@ impl Liveness {
 
     /// A heartbeat of the observer, sent at `sent`, was written at `now` over the state that was last observed.
     pub(super) fn tick(&mut self, now: Time, sent: Time, interval: Duration) {
-        if self
-            .last_tick
-            .is_some_and(|last| sent.since(last) < interval)
-        {
+        let early = |last: Time| sent.since(last) < interval;
+        if self.last_tick.is_some_and(early) && !planted(Mutant::ImpatientObserver) {
             return;
         }
+        let first = u32::from(planted(Mutant::FirstTickMissed));
         self.last_tick = Some(now);
         for seen in self.seen.values_mut() {
-            seen.missed = Some(seen.missed.map_or(0, |missed| missed + 1));
+            seen.missed = Some(seen.missed.map_or(first, |missed| missed + 1));
         }
     }
 
@@ -67,6 +69,7 @@ impl Liveness {
     ///
     /// If all other nodes, two or more, have missed them, the observer is as suspect as they are: they get as many again.
     pub(super) fn dead(&self, observer: &NodeId, limit: u32) -> Vec<NodeId> {
+        let limit = if planted(Mutant::OneMiss) { 1 } else { limit };
         let missed = |limit: u32| {
             let others = self.seen.iter().filter(|(node, _)| *node != observer);
             let dead = others.filter(|(_, seen)| seen.missed >= Some(limit));

@@ -31,8 +31,8 @@ pub struct Machine {
     pub(super) joined: Option<Joined>,
     /// The last round that was joined.
     pub(super) last_joined: Option<Round>,
-    /// The number of the first round if the holder has no state: no number comes twice.
-    pub(super) first_round: Round,
+    /// The number after those of all complete rounds that this node has seen: no number comes twice.
+    pub(super) next_round: Round,
     /// The last call of the state, and when this node saw it first.
     pub(super) last_call: Option<((Round, u64), Time)>,
     /// When the last heartbeat of this node that counts was sent, and when it was confirmed.
@@ -70,7 +70,7 @@ impl Machine {
             closing: None,
             joined: None,
             last_joined: None,
-            first_round: Round(0),
+            next_round: Round(0),
             last_call: None,
             last_beat: None,
         }

@@ -30,13 +30,14 @@
 //!
 //! # Invariants
 //! - **D1** The ranks of a complete round are 0..n-1, each once, and `min_nodes <= n <= max_nodes`.
+//!   A round with fewer than `max_nodes` completes no earlier than `last_call_timeout` after it has `min_nodes`.
 //! - **D2** All nodes that join a round learn the same number of nodes, and their ranks differ. Losses afterwards do not
 //!   change it.
 //! - **D3** A node is a participant only by its own write. A round forms only when each participant of the round before
 //!   has left it or was removed.
 //! - **D4** Ranks are the order of arrival. A node keeps its place in that order from round to round. A node that left or
 //!   was removed comes last when it returns.
-//! - **D5** The numbers of complete rounds grow, also if the holder loses the state while a node remains.
+//! - **D5** The rounds that a node joins have growing numbers, also if the holder loses the state.
 //! - **D6** A node is removed only after it missed `keep_alive_max_attempt` heartbeats, as counted by the heartbeats of
 //!   another node. A node that stood still or did not reach the holder counts nothing meanwhile.
 //! - **D7** A participant without a confirmed heartbeat for [`Settings::lease`] ends its workers. So no two rounds train at
@@ -54,8 +55,12 @@
 //!   ends them when it runs again, after at most one `heartbeat_timeout`.
 //! - A write that was sent before a timeout may reach the holder afterwards. A node may then be on a list although its join
 //!   has failed, until others see that it sends no heartbeat.
+//! - If the holder loses the state, nodes that do not learn of it train beside the next round, for at most one lease.
+//!   Nodes that know no earlier round may begin with a number that was used.
 //! - Nodes with different settings are not detected.
-//! - Each heartbeat is a write that all nodes are told of: the messages grow with the square of the nodes.
+//! - Each heartbeat is a compare-and-set, and all nodes are told of it. So the messages grow with the square of the nodes.
+//!   The nodes of a rendezvous times the time of a compare-and-set must stay well below `keep_alive_interval`, or nodes lose
+//!   so many races that their leases expire: 5 s are enough for some hundred nodes at 2 ms.
 
 mod answers;
 mod codec;
@@ -67,6 +72,8 @@ mod holder;
 mod link;
 mod liveness;
 mod machine;
+#[doc(hidden)]
+pub mod mutant;
 mod node_id;
 mod op;
 mod results;

@@ -7,6 +7,7 @@ use elasticrun_protocol::Round;
 use super::{
     NodeId, Settings,
     draft::Action,
+    mutant::{Mutant, planted},
     state::{Role, State},
 };
 use crate::Time;
@@ -117,6 +118,7 @@ fn join(ctx: &Context<'_>, leaves: Option<Round>, left: Left) -> Action {
         (_,               Absent,       InTime    ) if ctx.state.is_full() => ErrorFull,
         (Open,            Absent,       InTime    ) => AddToWaitList,
         (Open,            Waiting,      InTime    ) => ctx.wait(),
+        (Full,            Waiting,      InTime    ) if planted(Mutant::WaitersAskForever) => ctx.wait(),
         (Full,  Absent | Waiting,       InTime    ) => AddToRedundancyList,
 
         (Forming,         Participant,  InTime    ) if ctx.completes() => MarkRendezvousComplete,
@@ -187,7 +189,9 @@ impl Context<'_> {
     fn this(&self, leaves: Option<Round>) -> This {
         match self.state.member(self.node).map(|member| member.role) {
             Some(Role::Participant { .. })
-                if self.state.is_complete() && leaves == Some(self.state.round()) =>
+                if self.state.is_complete()
+                    && leaves == Some(self.state.round())
+                    && !planted(Mutant::SameRoundAgain) =>
             {
                 Leaver
             }
@@ -208,7 +212,7 @@ impl Context<'_> {
 
     /// Whether the last call is over and the round has enough participants.
     fn completes(&self) -> bool {
-        let enough = self.settings.min_nodes..=self.settings.max_nodes;
+        let enough = self.settings.min_nodes()..=self.settings.max_nodes;
         self.last_call_over && enough.contains(&self.state.participants())
     }
 
@@ -229,5 +233,6 @@ impl Context<'_> {
             .member(self.node)
             .map_or(0, |member| state.older(Role::Redundant, self.node, member));
         state.participants() + state.waiting() + older < self.settings.max_nodes
+            && !planted(Mutant::NoTakeover)
     }
 }

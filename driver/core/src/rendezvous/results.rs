@@ -6,9 +6,11 @@ use super::{
     State,
     event::{Command, Failure, Operation, RoundOver},
     machine::{Joined, Machine},
+    mutant::{Mutant, planted},
     op::Op,
     state::Role,
 };
+use crate::Time;
 
 impl Machine {
     pub(super) fn end_membership(
@@ -45,11 +47,16 @@ impl Machine {
     }
 
     pub(super) fn joined(&mut self, round: Round) {
+        // The join did not end while a heartbeat was due, so a part of this lease is left.
         let sent = self.last_beat.map_or(self.now, |beat| beat.sent);
+        let lease = match planted(Mutant::NoLease) {
+            true => Time::NEVER,
+            false => sent + self.settings.lease(),
+        };
         self.last_joined = Some(round);
         self.joined = Some(Joined {
             round,
-            lease: sent + self.settings.lease(),
+            lease,
             reported: (0, 0),
         });
     }
@@ -71,7 +78,8 @@ impl Machine {
             out.push(Command::RoundOver { round, reason });
             return;
         };
-        let change @ (waiting, left) = (state.waiting(), state.left());
+        let left = state.left() * usize::from(!planted(Mutant::LossUnreported));
+        let change @ (waiting, left) = (state.waiting(), left);
         if change != joined.reported && change != (0, 0) {
             out.push(Command::MembershipChanged {
                 round,

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use super::mutant::{Mutant, planted};
+
 /// The settings of a node. All nodes of a rendezvous need the same ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    pub(super) min_nodes: usize,
+    min_nodes: usize,
     pub(super) max_nodes: usize,
     pub(super) join_timeout: Duration,
     pub(super) last_call_timeout: Duration,
@@ -85,6 +87,14 @@ impl Settings {
         let allowed = duration.filter(|duration| may_be_zero || !duration.is_zero());
         *field = allowed.ok_or_else(invalid)?;
         Ok(self)
+    }
+
+    /// The number of participants from which on a round may complete.
+    pub(super) fn min_nodes(&self) -> usize {
+        match planted(Mutant::FewerThanMinimum) {
+            true => self.min_nodes.saturating_sub(1).max(1),
+            false => self.min_nodes,
+        }
     }
 
     /// How long a participant may be without a confirmed heartbeat. No other node removes it earlier.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use elasticrun_protocol::{Rank, Round};
 use serde::{Deserialize, Serialize};
 
-use super::NodeId;
+use super::{
+    NodeId,
+    mutant::{Mutant, planted},
+};
 
 /// The shared state of a rendezvous. The holder keeps it, and nodes replace it by compare-and-set.
 ///
@@ -157,7 +160,10 @@ impl State {
         let participants = self.members.iter();
         let mut by_arrival: Vec<_> = participants
             .filter(|(_, member)| matches!(member.role, Role::Participant { .. }))
-            .map(|(node, member)| (member.arrival, node))
+            .map(|(node, member)| match planted(Mutant::RanksByName) {
+                true => (0, node),
+                false => (member.arrival, node),
+            })
             .collect();
         by_arrival.sort_unstable();
         let nodes = by_arrival.into_iter().map(|(_, node)| node.clone());
