@@ -203,7 +203,7 @@ sim-data: ## Simulates 10,000 jobs on data; each row must be committed exactly o
 	$(MAKE) --no-print-directory sim SEEDS=10000
 
 sim-mutants: ## Plants known bugs into the core, one by one; the simulation must find each
-	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants) or binary(shrink)'
+	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants) or binary(shrink) or binary(rendezvous)'
 	cargo run --locked --release -q -p elasticrun-sim --features mutants -- --mutants --seeds 1000000
 
 wheel-mutants: setup ## Plants known bugs into the worker of the wheel, one by one; a test with real jobs must fail for each

@@ -3,12 +3,12 @@
 use elasticrun_sim::{Detail, rendezvous};
 
 #[test]
-fn a_thousand_seeds_violate_no_invariant() {
-    let (sum, violated) = rendezvous::run_seeds(0..1000);
+fn five_hundred_seeds_violate_no_invariant() {
+    let (sum, violated) = rendezvous::run_seeds(0..500);
     assert_eq!(violated, None);
     // The faults have an effect: nodes lose races, are removed, and form many rounds.
     assert!(
-        sum.rounds > 2000 && sum.writes.1 > 1000 && sum.removals > 500,
+        sum.rounds > 1000 && sum.writes.1 > 10_000 && sum.removals > 500,
         "{sum:?}"
     );
 }

@@ -200,6 +200,12 @@ fn ours_a_node_that_joins_again_in_one_write_keeps_its_age() {
     let arrival = |name| state.member(&node(name)).map(|member| member.arrival);
     assert_eq!((arrival("one"), arrival("two")), (Some(0), Some(1)));
     assert_eq!(role(&state, "one"), Some(Role::Waiting));
+    // An observer that sees only this state must not take it for the one before.
+    let heartbeat = |state: &State| state.member(&node("one")).map(|one| one.heartbeat);
+    assert_eq!(
+        heartbeat(&state),
+        heartbeat(&made.state).map(|before| before + 1)
+    );
 }
 
 #[test]

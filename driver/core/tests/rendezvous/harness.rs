@@ -56,6 +56,8 @@ pub(crate) struct World {
     /// All nodes that others have removed.
     pub(crate) removed: Vec<NodeId>,
     pub(crate) writes: usize,
+    /// Whether the holder reports writes.
+    pub(crate) reports: bool,
     pub(crate) conflicts: usize,
     seed: u64,
 }
@@ -70,6 +72,7 @@ impl World {
             rounds: BTreeMap::new(),
             removed: Vec::new(),
             writes: 0,
+            reports: true,
             conflicts: 0,
             seed: 0,
         };
@@ -160,7 +163,7 @@ impl World {
                 self.check_write(index, &before);
                 let snapshot = self.holder.snapshot().clone();
                 for (other, node) in self.nodes.iter_mut().enumerate() {
-                    if other != index && node.alive && !node.cut {
+                    if self.reports && other != index && node.alive && !node.cut {
                         node.to_node
                             .push_back(Event::StateChanged(snapshot.clone()));
                     }
@@ -312,7 +315,7 @@ impl World {
         let participates = |role: Role| matches!(role, Role::Participant { .. });
         for (id, member) in after.members() {
             let former = before.member(id);
-            assert!(former.is_none_or(|former| former.arrival == member.arrival || id == writer));
+            assert!(former.is_none_or(|former| former.arrival == member.arrival));
             let is_new = !former.is_some_and(|former| participates(former.role));
             assert!(
                 !is_new || !participates(member.role) || id == writer,

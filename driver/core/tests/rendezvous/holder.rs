@@ -276,6 +276,39 @@ fn a_refused_request_is_repeated_with_growing_delays() {
     assert!(last >= Duration::from_millis(2500));
 }
 
+/// Workers would start under a lease that is almost over.
+#[test]
+fn a_join_whose_write_was_confirmed_late_beats_once_more_before_it_ends() {
+    let mut world = World::new(1, settings(1, 1).with("heartbeat_timeout", "20").unwrap());
+    world.join(0);
+    assert!(world.serve(0) && world.deliver(0), "the read");
+    assert!(world.serve(0), "the write");
+    world.pass(seconds(12));
+    assert!(world.deliver(0));
+    assert_eq!(world.nodes[0].log, []);
+    world.settle();
+    assert!(world.nodes[0].training.is_some());
+    assert_eq!(world.writes, 2);
+}
+
+#[test]
+fn a_redundant_node_is_released_without_another_heartbeat() {
+    let mut world = World::new(2, settings(1, 1));
+    world.join(0);
+    world.settle();
+    world.join(1);
+    world.settle();
+    world.request(0, Event::CloseRequested);
+    world.nodes[1].cut = true;
+    world.settle();
+    world.nodes[1].cut = false;
+    // The heartbeat that is due conflicts, and shows the end.
+    let writes = world.writes;
+    world.run(seconds(5));
+    assert_eq!(world.nodes[1].log, [Command::Released]);
+    assert_eq!(world.writes, writes + 1, "only the participant has written");
+}
+
 #[test]
 fn next_rendezvous_moves_to_next_round_if_called_repeatedly() {
     let mut world = World::new(1, settings(1, 1));

@@ -102,6 +102,27 @@ fn participants_that_join_again_keep_their_places() {
     }
 }
 
+/// Nodes that wait learn of a round by their heartbeats if reports are lost, and the round does not complete before.
+#[test]
+fn a_short_last_call_without_reports_starves_no_waiting_node() {
+    let settings = settings(1, 2)
+        .with("last_call_timeout", "1")
+        .expect("seconds");
+    let mut world = World::new(2, settings);
+    world.reports = false;
+    world.join(0);
+    world.run(seconds(3));
+    assert_eq!(world.ranks(), [Some(0), None]);
+    world.join(1);
+    world.run(seconds(60));
+    assert_eq!(world.ranks(), [Some(0), Some(1)]);
+    let joins = world.nodes[0]
+        .log
+        .iter()
+        .filter(|command| matches!(command, Command::Joined(_)));
+    assert_eq!(joins.count(), 2);
+}
+
 /// A redundant node waits longer than a join may take.
 #[test]
 fn a_redundant_node_waits_without_a_limit_and_takes_over() {

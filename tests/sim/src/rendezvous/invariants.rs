@@ -8,7 +8,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Rank, Round};
 
-use super::world::World;
+use super::{node::Node, world::World};
 
 /// What the invariants need to know of the past.
 #[derive(Debug, Default)]
@@ -73,19 +73,11 @@ impl World {
 
     /// D7: no workers of another round run.
     fn check_one_round(&mut self, round: Round) {
-        let lease = self.scenario.settings.lease();
-        let recently_lost = self
-            .invariants
-            .lost
-            .is_some_and(|lost| self.now.since(lost) <= lease * 2);
-        if self.scenario.clocks_step || recently_lost {
-            return;
-        }
         let beside = self.nodes.iter().find(|node| {
             let trains = node
                 .training
                 .is_some_and(|training| training.round != round);
-            trains && !node.stopped && self.now >= node.excused_until
+            trains && self.may_not_train_beside(node)
         });
         if let Some(beside) = beside {
             let what = format!(
@@ -95,6 +87,15 @@ impl World {
             );
             self.violate("D7", what);
         }
+    }
+
+    /// Whether D7 is promised for a node: not while it stands still, and neither with clocks that step nor after a loss of
+    /// the state.
+    fn may_not_train_beside(&self, node: &Node) -> bool {
+        let lease = self.scenario.settings.lease();
+        let recently = |lost| self.now.since(lost) <= lease * 2;
+        let excused = node.stopped || self.now < node.excused_until;
+        !excused && !self.scenario.clocks_step && !self.invariants.lost.is_some_and(recently)
     }
 
     /// A node has replaced the state: D1, D3, D4, D6.
@@ -183,6 +184,14 @@ impl World {
             let silence = last.map_or(Duration::MAX, |(_, at)| self.now.since(at));
             if id != writer && silence < lease && !self.scenario.clocks_step {
                 self.violate("D6", format!("{writer} removed {id} after {silence:?}"));
+            }
+            let removed = self
+                .nodes
+                .iter()
+                .find(|node| node.id() == id && id != writer);
+            let trains = |node: &&Node| node.training.is_some() && self.may_not_train_beside(node);
+            if removed.filter(trains).is_some() {
+                self.violate("D7", format!("{writer} removed {id}, which trains"));
             }
         }
     }
