@@ -2,7 +2,7 @@
 //!
 //! A seed decides the settings, all delays and all faults: processes that die, stand still, or are cut off; answers and
 //! reports that are lost or overtake each other; a holder that is down, refuses, loses races or loses the state; clocks
-//! that step. [`invariants`] are checked at each write and each command. Then the faults stop, all nodes must come to
+//! that step. Invariants are checked at each write and each command. Then the faults stop, all nodes must come to
 //! rest in one round, and the rendezvous closes.
 //!
 //! `cargo run -p elasticrun-sim --bin elasticrun-sim-rendezvous -- --seeds 100000` searches for violations.
