@@ -433,29 +433,96 @@ fn a_holder_that_goes_back_behind_its_own_token_is_a_failure_and_no_busy_loop() 
 }
 
 #[test]
-fn a_holder_that_lost_the_state_begins_with_a_later_round() {
+fn a_participant_that_others_have_removed_ends_its_round_at_once() {
     let mut alone = Alone::new(settings(1, 1));
     let mut holder = MemoryHolder::default();
     let read = alone.step(Event::JoinRequested);
     let write = alone.answer(&mut holder, read);
     alone.answer(&mut holder, write);
-    let empty = Snapshot {
+    let without = Snapshot {
         token: Token(9),
-        state: None,
+        state: Some(Made::new(1, 1).participants(&["other"]).state),
     };
     let over = Command::RoundOver {
         round: Round(0),
         reason: RoundOver::Removed,
     };
-    assert_eq!(alone.step(Event::StateChanged(empty.clone())), [over]);
+    assert_eq!(alone.step(Event::StateChanged(without)), [over]);
+    assert_eq!(alone.machine.round(), None);
+    assert_eq!(alone.machine.next_deadline(), None, "it sends no heartbeat");
+}
+
+/// The reports between two last calls may be lost.
+#[test]
+fn another_last_call_begins_anew() {
+    let mut alone = Alone::new(settings(2, 3));
+    let mut holder = holder_of(Made::new(2, 3).participants(&["other"]).state);
+    let read = alone.step(Event::JoinRequested);
+    let write = alone.answer(&mut holder, read);
+    assert_eq!(alone.answer(&mut holder, write), []);
+    let first = alone.now;
+    let again = Made {
+        settings: settings(2, 3),
+        state: holder.snapshot().state.clone().unwrap(),
+    };
+    let again = again.apply("other", Action::RemoveFromParticipants);
+    alone.now = first + seconds(25);
+    let snapshot = Snapshot {
+        token: Token(9),
+        state: Some(again.participants(&["other"]).state),
+    };
+    let read = alone.step(Event::StateChanged(snapshot.clone()));
+    let [Command::Read { request }] = read[..] else {
+        panic!("{read:?}")
+    };
+    let beat = alone.step(Event::StateRead { request, snapshot });
+    let [Command::CompareAndSet { request, .. }] = beat[..] else {
+        panic!("{beat:?}")
+    };
+    let token = Token(10);
+    alone.step(Event::Written { request, token });
+    alone.now = first + seconds(31);
+    let mut out = Vec::new();
+    alone.machine.tick(alone.now, &mut out);
+    let [Command::CompareAndSet { ref state, .. }] = out[..] else {
+        panic!("{out:?}")
+    };
+    assert!(
+        !state.is_complete(),
+        "a heartbeat, and no end of the last call"
+    );
+}
+
+#[test]
+fn a_holder_that_lost_the_state_begins_with_a_later_round() {
+    let mut alone = Alone::new(settings(1, 1));
+    let mut holder = MemoryHolder::default();
+    for _ in 0..3 {
+        let read = alone.step(Event::JoinRequested);
+        let write = alone.answer(&mut holder, read);
+        alone.answer(&mut holder, write);
+    }
+    assert_eq!(alone.machine.round(), Some(Round(2)));
+    let snapshot = Snapshot {
+        token: Token(9),
+        state: None,
+    };
+    let over = Command::RoundOver {
+        round: Round(2),
+        reason: RoundOver::Removed,
+    };
+    assert_eq!(alone.step(Event::StateChanged(snapshot.clone())), [over]);
     let read = alone.step(Event::JoinRequested);
     let [Command::Read { request }] = read[..] else {
         panic!("{read:?}")
     };
-    let snapshot = empty;
     let write = alone.step(Event::StateRead { request, snapshot });
     let [Command::CompareAndSet { ref state, .. }] = write[..] else {
         panic!("{write:?}")
     };
-    assert_eq!(state.round(), Round(1), "the keys of round 0 may exist");
+    assert_eq!(
+        state.round(),
+        Round(3),
+        "the keys of earlier rounds may exist"
+    );
 }

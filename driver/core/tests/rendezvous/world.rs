@@ -150,7 +150,7 @@ fn check_end(world: &World, case: &Case) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn nodes_agree_whatever_happens_and_come_into_a_round_when_faults_stop(case in a_case()) {
