@@ -424,8 +424,13 @@ impl Reference {
 
     /// Whether every slot of every known host is excluded for good, and there is at least one.
     pub(crate) fn all_out_for_good(&self) -> bool {
+        self.all_out_for_good_of(self)
+    }
+
+    /// Whether every slot of every host that `hosts` knows is excluded for good, and there is at least one.
+    pub(crate) fn all_out_for_good_of(&self, hosts: &Self) -> bool {
         let for_good = |domain: &Domain| self.out.get(domain) == Some(&Out::ForGood);
-        let slots = (self.known.iter())
+        let slots = (hosts.known.iter())
             .flat_map(|(host, known)| (0..known.slots).map(move |slot| (host, LocalRank(slot))));
         let mut any = false;
         let all = slots.into_iter().all(|(host, slot)| {

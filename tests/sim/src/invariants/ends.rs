@@ -173,8 +173,9 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
         Decision::HostFailed { host, .. } => {
             memory.first.get_or_insert((host.clone(), None));
             memory.broken.get_or_insert(now);
+            let drains = world.references().all(|known| known.drains(host));
             // A standard job ends with the loss, and names it.
-            if world.reference.drain_due(host).is_some() && world.plan.settings.elastic {
+            if drains && world.plan.settings.elastic {
                 let what = format!("{host} drains, and its loss is a failure");
                 world.violate("rule 7", what);
             }

@@ -11,7 +11,10 @@ use elasticrun_core::{
 use elasticrun_protocol::{AgentCommand, HostId, control::Exit};
 
 use super::{ends, groups, later_driver, r9, r12, reasons, success, survival};
-use crate::world::{World, host::index_of};
+use crate::{
+    reference::Reference,
+    world::{World, host::index_of},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -140,7 +143,10 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         }
         Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
         Outcome::WorkerFailed(Reason::FailsEverywhere) => return ends::fails_everywhere(world),
-        Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
+        Outcome::WorkerFailed(Reason::AllHostsOut) => {
+            let all_out = |known: &Reference| world.reference.all_out_for_good_of(known);
+            world.references().any(all_out)
+        }
         Outcome::WorkerFailed(Reason::NotAllSucceeded) => {
             return success::divided(world, memory.finishing);
         }

@@ -7,14 +7,11 @@ use crate::{reference::Reference, world::World};
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     for (host, process) in started.members() {
         let (id, now) = (&world.hosts[host].id, world.driver_now());
-        // A deadline that had passed when an event came took effect before the event.
-        let references = [Some(&world.reference), world.before_event.as_ref()];
-        let mut references = references.into_iter().flatten();
         let slot = process.local_rank;
         let usable = |reference: &Reference| {
             reference.is_usable(now, id, slot) || reserve::is_needed(world, reference, id, slot)
         };
-        if !references.any(usable) {
+        if !world.references().any(usable) {
             return Err(format!(
                 "slot {} of {id} may not be used",
                 process.local_rank

@@ -4,9 +4,15 @@ use elasticrun_core::{AgentConnected, Event as JobEvent, fleet::AgentUp};
 use elasticrun_protocol::{AgentReport, HostId};
 
 use super::{World, dying::TakeOver};
-use crate::invariants;
+use crate::{invariants, reference::Reference};
 
 impl World {
+    /// What the job may know: a deadline that had passed when an event came takes effect before the event.
+    pub(crate) fn references(&self) -> impl Iterator<Item = &Reference> {
+        let references = [Some(&self.reference), self.before_event.as_ref()];
+        references.into_iter().flatten()
+    }
+
     /// An event reaches the driver.
     pub(super) fn observe(&mut self, event: &JobEvent) {
         let now = self.driver_now();

@@ -8,7 +8,10 @@ use elasticrun_core::{Command, Decision, Time};
 use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Round, control::Spawn};
 
 use super::{Current, lead, slot};
-use crate::world::{World, group::GroupSim};
+use crate::{
+    reference::Reference,
+    world::{World, group::GroupSim},
+};
 
 fn spawns(commands: &[Command]) -> Vec<(&HostId, &Spawn)> {
     let spawn = |command| match command {
@@ -159,10 +162,8 @@ fn usable(world: &World, spawns: &[(&HostId, &Spawn)]) -> Result<(), String> {
     let mut slots = BTreeSet::new();
     for (host, spawn) in spawns {
         let local = spawn.process.local_rank;
-        // A deadline that had passed when an event came took effect before the event.
-        let references = [Some(&world.reference), world.before_event.as_ref()];
-        let mut references = references.into_iter().flatten();
-        if !references.any(|known| known.is_usable(world.driver_now(), host, local)) {
+        let usable = |known: &Reference| known.is_usable(world.driver_now(), host, local);
+        if !world.references().any(usable) {
             return Err(format!("slot {local} of {host} may not be used"));
         }
         if !slots.insert(slot(&((*host).clone(), spawn.process))) {
