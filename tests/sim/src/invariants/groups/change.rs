@@ -41,14 +41,17 @@ pub(super) fn restarted(world: &mut World, used: u32, allowed: u32) {
     }
 }
 
-/// A failed member has ended its group, or the job, unless the job waits for a verdict.
+/// A failed member has ended its group, or the job, unless the job waits for a verdict. Its group may have ended with a
+/// take-over that has just started the next one.
 pub(super) fn failed(world: &mut World, commands: &[Command]) {
-    let Some((host, process)) = world.invariants.groups.failure.take() else {
+    let Some(who) = world.invariants.groups.failure.take() else {
         return;
     };
     let over = (commands.iter()).any(|command| matches!(command, Command::End(_)));
     let over = over || world.driver.ended.is_some() || world.invariants.r10.finishing;
-    if running(world).is_some() && !over && !verdict_waits(world, None, &[]) {
+    let goes_on = running(world).is_some_and(|current| current.members.contains(&who));
+    if goes_on && !over && !verdict_waits(world, None, &[]) {
+        let (host, process) = who;
         let what = format!("{host} {process:?} has failed, and its group goes on");
         world.violate("rule 5", what);
     }
