@@ -70,7 +70,10 @@ impl Job {
             && self.registry.all_failed_by_themselves()
             && matches!(self.rounds.phase, Phase::Idle)
         {
-            return self.restart_or_fail(now, Reason::AllFailed, out);
+            self.restart_or_fail(now, Reason::AllFailed, out);
+            if self.results.outcome().is_some() {
+                return;
+            }
         }
         let none_left = census.staying() == 0;
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {

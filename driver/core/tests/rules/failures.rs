@@ -9,7 +9,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{AgentReport, HostId, Rank, Round, control::Exit};
 
 use crate::{
-    harness::{Harness, commit, host, process, range, seconds},
+    harness::{Harness, commit, gone, host, process, range, seconds},
     hosts::elastic,
 };
 
@@ -182,6 +182,27 @@ fn one_rank_of_each_host_dies_and_all_hosts_are_out() {
             ))
         ),
         "at once: {ended:?}"
+    );
+}
+
+/// Host a has failed before. Host b goes as its worker fails, so the restart has nowhere to begin.
+#[test]
+fn a_restart_without_any_host_left_ends_the_job() {
+    let mut harness = Harness::new(Settings {
+        max_restarts: 1,
+        ..elastic(2, 1, 2)
+    });
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.kill("a", 0);
+    assert_eq!((harness.started(), harness.size()), (2, 1));
+    harness.together(|harness| {
+        harness.list(&[host("a", 1), gone("b")]);
+        harness.kill("b", 0);
+    });
+    assert_eq!(
+        harness.outcome,
+        Some(Outcome::WorkerFailed(Reason::AllHostsOut))
     );
 }
 
