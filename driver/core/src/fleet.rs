@@ -554,6 +554,18 @@ impl Fleet {
         }
     }
 
+    /// Records that all slots may be used again whose processes ended with code 0 without ever waiting.
+    pub fn forget_done(&mut self) {
+        let Self { hosts, gone, .. } = self;
+        for (host, state) in hosts.iter_mut().chain(gone) {
+            for slot in state.slots.iter_mut().filter(|slot| slot.done) {
+                slot.done = false;
+                self.changed.mark(host);
+            }
+        }
+        self.done = 0;
+    }
+
     /// Records that the memory of a host may hold commits.
     pub fn set_memory(&mut self, id: &HostId) {
         let known = self.host(id).is_some_and(|host| host.has_memory);

@@ -32,6 +32,26 @@ fn the_exit_timeout_holds_for_a_group_that_goes_on() {
     assert_eq!(harness.outcome, Some(expected));
 }
 
+/// One script still runs, and is stopped since no record says which scripts are in its group. The next group has them all.
+#[test]
+fn scripts_of_which_one_is_stopped_are_no_success_if_their_group_is_unknown() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Process,
+        ..Settings::elastic(2, 1, Some(4))
+    });
+    harness.driver_dies(100);
+    for (name, ended) in [("a", 2), ("b", 1)] {
+        let ends = (0..ended).map(|slot| exited(harness.forgets(name, slot), Exit::Code(0)));
+        let ends = ends.collect();
+        harness.comes_back_and_says(name, ends);
+    }
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(10));
+    assert!(took_over(&harness));
+    assert_eq!(harness.outcome, None);
+    assert_eq!(harness.runs("a") + harness.runs("b"), 4, "the next group");
+}
+
 /// The failure of another member has ended the group, and used the only restart.
 #[test]
 fn a_member_out_of_reach_that_fails_after_the_end_of_its_group_uses_no_restart() {

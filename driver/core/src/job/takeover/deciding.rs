@@ -313,6 +313,11 @@ impl Job {
                 if self.lose_absent_members() {
                     self.fenced_until = Some(Time::ZERO + self.settings.fence);
                 }
+                if self.registry.round().is_none() && !living.is_empty() {
+                    // Scripts that have ended well were in one group with those that are stopped. It begins anew as a whole.
+                    self.fleet.forget_done();
+                    self.counted.forget();
+                }
                 for (host, processes) in living {
                     for process in processes {
                         self.stop(&host, process, StopReason::Removed, out);
