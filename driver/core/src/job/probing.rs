@@ -222,19 +222,19 @@ impl Job {
         let Some(asked) = self.probing.asked.get(&number) else {
             return reject(out, host, Rejected::Repeated);
         };
-        // A host that is gone meanwhile was unreachable for that reason.
-        let missing = |member: &&HostId| {
-            let up = self.fleet.host(member).and_then(|state| state.up());
-            unreachable.contains(member) && up.is_some()
-        };
-        let missing: Vec<_> = (asked.members.iter())
-            .filter(missing)
-            .map(HostId::as_str)
-            .collect();
+        let missing = (asked.members.iter()).filter(|member| unreachable.contains(member));
+        let (missing, gone): (Vec<_>, Vec<_>) = missing.partition(|member| self.is_up(member));
         if missing.is_empty() || planted(Mutant::ProbeIgnored) {
+            let unknown = !gone.is_empty();
             self.probing.asked.remove(&number);
+            if unknown {
+                // A host that is gone meanwhile was unreachable for that reason. It may return to the round.
+                self.probing.hosts.remove(host);
+                self.probing.look(host);
+            }
             return;
         }
+        let missing: Vec<_> = missing.into_iter().map(HostId::as_str).collect();
         let why = format!(
             "it cannot reach {}, where others train; check the network and --network-interface",
             missing.join(", ")

@@ -3,7 +3,10 @@
 use elasticrun_core::{Decision, Rejected, Settings};
 use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
-use crate::harness::{Harness, host, range, seconds};
+use crate::{
+    harness::{Harness, host, range, seconds},
+    returning::{adoption, in_round_1},
+};
 
 fn settings(np: u32, min: u32) -> Settings {
     Settings {
@@ -180,6 +183,34 @@ fn a_host_that_goes_meanwhile_is_not_missed() {
         .map(|(host, _)| host)
         .collect();
     assert_eq!(failed, ["b"]);
+}
+
+/// The round waits for host b, and host c does not reach it.
+#[test]
+fn a_newcomer_that_missed_a_host_out_of_reach_is_asked_again() {
+    let mut harness = Harness::new(settings(4, 4));
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    harness.mute.insert("c".into());
+    harness.list(&[host("a", 2), host("b", 2), host("c", 1)]);
+    let number = probes(&harness)[0].1;
+    harness.breaks_off("b");
+    let unreachable = vec!["b".into()];
+    harness.report(
+        "c",
+        AgentReport::Probed {
+            number,
+            unreachable,
+        },
+    );
+    harness.mute.clear();
+    harness.cut.insert(("c".into(), "b".into()));
+    harness.returns("b", adoption(in_round_1(), Vec::new()));
+    assert_eq!(probes(&harness).len(), 2);
+    let failed = failed_hosts(&harness);
+    assert!(failed.len() == 1 && failed[0].0 == "c", "{failed:?}");
+    assert!(!was_interrupted(&harness));
 }
 
 #[test]
