@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 111] = [
+const ONCE_FAILED: [(u64, &str); 112] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -412,6 +412,10 @@ const ONCE_FAILED: [(u64, &str); 111] = [
     (
         5_083_398,
         "a newcomer that had missed a host out of reach joined unprobed when it returned",
+    ),
+    (
+        5_093_631,
+        "an order to stop that came again beyond the lease killed the process",
     ),
 ];
 

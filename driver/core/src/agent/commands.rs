@@ -128,7 +128,7 @@ impl Machine {
         let Some(worker) = self.workers.get_mut(&process) else {
             return;
         };
-        if self.frozen && worker.ignores_lease() {
+        if self.frozen && worker.ignores_lease() && !worker.is_stopping() {
             // Once continued, it would run until it acts on SIGTERM, perhaps beside the next group (R11).
             if worker.kill(now) {
                 let signal = Signal::Kill;

@@ -171,6 +171,19 @@ fn a_process_that_is_stopped_beyond_the_lease_is_killed_and_never_continued() {
 }
 
 #[test]
+fn an_order_to_stop_that_comes_again_beyond_the_lease_does_nothing() {
+    let mut bench = returning();
+    bench.command(spawn(2, 1));
+    assert_eq!(bench.pass(seconds(15), false), []);
+    let (process, why) = (process(2, 1), StopReason::Removed);
+    let stop = || AgentCommand::Stop { process, why };
+    assert_eq!(bench.command(stop()), [signal(2, Signal::Terminate)]);
+    assert_eq!(bench.pass(seconds(1), false), [signal(2, Signal::Stop)]);
+    assert_eq!(bench.command(stop()), [], "R3");
+    assert_eq!(bench.pass(seconds(1), false), [signal(2, Signal::Kill)]);
+}
+
+#[test]
 fn an_older_driver_is_not_gone_on_with() {
     let mut bench = returning();
     bench.event(Event::DriverLost);
