@@ -212,6 +212,11 @@ impl Host {
         self.slots.iter().filter_map(|slot| slot.live)
     }
 
+    /// The number of slots whose last process ended with code 0 without ever waiting.
+    pub fn done(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.done).count()
+    }
+
     /// Whether the last process of this slot ended with code 0 without ever waiting.
     pub fn is_done(&self, slot: LocalRank) -> bool {
         (self.slots.get(slot.0 as usize)).is_some_and(|slot| slot.done)

@@ -1,8 +1,11 @@
 //! The end of a job: what ends it, and with which outcome.
 
+use elasticrun_protocol::HostId;
+
 use super::{Job, Out};
 use crate::{
     Command, Decision, Time,
+    fleet::Host,
     mutant::{Mutant, planted},
     results::{Outcome, Reason},
     rounds::{Cause, Phase},
@@ -105,7 +108,8 @@ impl Job {
 
     /// Scripts without the SDK: whether enough have ended with code 0. Enough are the needed ones; after a failure, all
     /// that can run. In process mode the slot of the failure counts as well: these are processes of a group that the records
-    /// do not name, and a group has not succeeded with a member that failed.
+    /// do not name, and a group has not succeeded with a member that failed. Scripts on hosts that have left since do not stand
+    /// for it.
     fn scripts_have_succeeded(&self) -> bool {
         let total = self.capacity.total();
         let all = match self.groups.leads() {
@@ -116,7 +120,14 @@ impl Job {
             0 => self.settings.np.min(total),
             _ => all.min(self.target().try_into().unwrap_or(u32::MAX)),
         };
-        let done = self.done_scripts() as u64;
+        let known = |(host, _): &(&HostId, &Host)| self.hosts.contains(host);
+        let done = match self.groups.leads() && self.results.failures() > 0 {
+            true => {
+                let done = self.fleet.hosts().filter(known);
+                done.map(|(_, state)| state.done() as u64).sum()
+            }
+            false => self.done_scripts() as u64,
+        };
         done > 0 && done >= u64::from(enough.max(self.settings.min_np))
     }
 

@@ -165,6 +165,32 @@ fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
     assert_eq!(harness.outcome, None);
 }
 
+/// The records do not name their group. Three slots have succeeded, and two are left.
+#[test]
+fn scripts_on_a_host_that_has_left_do_not_stand_for_one_that_failed() {
+    let mut harness = scripts(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 1,
+        failure_domain: FailureDomain::Slot,
+        ..elastic()
+    });
+    harness.driver_dies(100);
+    for (name, exits) in [("a", [0, 0]), ("b", [0, 1])] {
+        let ends = [0, 1].map(|slot| {
+            let process = harness.forgets(name, slot);
+            exited(process, Exit::Code(exits[slot as usize]))
+        });
+        harness.comes_back_and_says(name, ends.to_vec());
+    }
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.pass(seconds(10));
+    assert!(took_over(&harness) && failures(&harness) == 1);
+    for _ in 0..2 {
+        harness.list(&[host("b", 2)]);
+    }
+    assert_eq!(harness.outcome, None);
+}
+
 #[test]
 fn failures_of_a_round_that_left_a_commit_are_none_of_the_program() {
     let mut harness = trains(Settings {
