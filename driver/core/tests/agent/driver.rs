@@ -196,6 +196,23 @@ fn orders_that_were_held_up_since_the_registration_start_nothing_that_runs() {
 }
 
 #[test]
+fn a_stop_that_comes_twice_kills_no_process_that_was_frozen_in_between() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.now = bench.now + seconds(30);
+    bench.machine.registered(Time::ZERO);
+    bench.command(spawn(2, 1));
+    let stop = || AgentCommand::Stop {
+        process: process(2, 1),
+        why: StopReason::Removed,
+    };
+    assert_eq!(bench.command(stop()), [signal(2, Signal::Terminate)]);
+    let mut out = Vec::new();
+    bench.machine.tick(bench.now, &mut bench.memory, &mut out);
+    assert!(out.contains(&signal(2, Signal::Stop)), "{out:?}");
+    assert_eq!(bench.command(stop()), [], "R3");
+}
+
+#[test]
 fn who_is_stopped_beyond_the_lease_is_killed_when_its_agent_ends() {
     let mut bench = Bench::keeping(seconds(60));
     bench.command(spawn(2, 1));
