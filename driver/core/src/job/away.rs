@@ -96,7 +96,8 @@ impl Job {
         }
         let memory_lost = had_memory && self.memory_lost.insert(host.clone());
         if had_memory {
-            self.going_back.lost(host, goes);
+            let held = self.replication.held.get(host).copied();
+            self.going_back.lost(host, goes, held);
         }
         if !lives.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));

@@ -2,7 +2,7 @@
 //!
 //! The driver may lose the hosts of the round that started last. Then the newest reachable commit may be one of an
 //! earlier round, or there may be none. If the hosts are only cut off, a returning agent still holds the commits of its
-//! workers.
+//! workers. So does a host without a member that is known to hold a replica of them.
 //!
 //! So the job waits for them: once for each started round, and for a tenth of the elastic timeout at most. If a host
 //! returns, the round is planned anew and finds its commit (R12). Otherwise the job continues from the older commit.
@@ -29,7 +29,7 @@ pub(super) struct GoingBack {
     /// `None` before the first round.
     round: Option<Round>,
     members: BTreeMap<HostId, Vec<Process>>,
-    /// Its hosts whose memory is or was unreachable, and whether each was draining.
+    /// Hosts with its commits whose memory is or was unreachable, and whether each was draining.
     lost: BTreeMap<HostId, bool>,
     /// When the wait for these hosts ends.
     until: Option<Time>,
@@ -47,9 +47,11 @@ impl GoingBack {
         }
     }
 
-    /// Records that the memory of a host is unreachable.
-    pub(super) fn lost(&mut self, host: &HostId, draining: bool) {
-        if self.members.contains_key(host) {
+    /// Records that the memory of a host is unreachable. `held`: the newest commit that it is known to hold.
+    pub(super) fn lost(&mut self, host: &HostId, draining: bool, held: Option<CommitId>) {
+        // The start of a round repeats its base.
+        let has_replica = held.is_some_and(|held| Some(held.round) == self.round && held.count > 0);
+        if self.members.contains_key(host) || has_replica {
             self.lost.insert(host.clone(), draining);
         }
     }
@@ -78,7 +80,7 @@ impl Job {
         (older && self.is_last_unseen(forming)).then_some(newer)
     }
 
-    /// Whether hosts of the round that started last are lost, and nothing but replicas is left of its commits: it may have made
+    /// Whether hosts with commits of the round that started last are lost, and nothing but replicas is left of its commits: it may have made
     /// newer ones than any host that answers holds.
     pub(super) fn is_last_unseen(&self, forming: &Forming) -> bool {
         !self.going_back.lost.is_empty() && !self.is_heard(forming)

@@ -110,6 +110,24 @@ fn the_base_after_the_loss_of_all_members_is_the_replica() {
 }
 
 #[test]
+fn the_job_waits_for_a_replica_that_is_cut_off() {
+    let mut harness = job(1, &["a", "b", "c"]);
+    harness.commit();
+    harness.replicates("b", commit(1, 1));
+    lose_at_once(&mut harness, &["b"]);
+    // The only member dies with its host, which is not expected back.
+    harness.lose("a");
+    for _ in 0..2 {
+        harness.list(&[host("b", 2), host("c", 2)]);
+    }
+    harness.pass(seconds(30));
+    assert_eq!((harness.started(), harness.outcome.clone()), (1, None));
+    harness.connects_again("b", true);
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 1))));
+}
+
+#[test]
 fn a_replica_that_is_not_reported_yet_is_found() {
     let mut harness = job(1, &["a", "b"]);
     harness.commit();

@@ -208,7 +208,7 @@ impl Job {
         for host in self.registry.processes().into_keys() {
             if !self.is_up(&host) {
                 let goes = self.hosts.is_draining(&host);
-                self.going_back.lost(&host, goes);
+                self.going_back.lost(&host, goes, None);
             }
         }
         if self.registry.round().is_some() {
