@@ -94,13 +94,20 @@ impl Job {
     }
 
     /// The number of launches that may begin now.
-    fn launch_room(&self, now: Time) -> usize {
+    pub(super) fn launch_room(&self, now: Time) -> usize {
         if planted(Mutant::LaunchesUnlimited) {
             return usize::MAX;
         }
         let young = (self.launches.young.iter())
             .filter(|(host, since)| is_young(&self.fleet, now, host, **since));
         (self.settings.launches_at_once).saturating_sub(young.count())
+    }
+
+    /// When a launch without a result most likely hangs, so that another one may begin.
+    pub(super) fn next_launch_room(&self, now: Time) -> Option<Time> {
+        let young = (self.launches.young.iter())
+            .filter(|(host, since)| is_young(&self.fleet, now, host, **since));
+        young.map(|(_, since)| *since + YOUNG).min()
     }
 
     /// When a launch that most likely hangs makes room for a host that waits.

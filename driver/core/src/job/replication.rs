@@ -37,6 +37,7 @@ use crate::{
     fleet::Agent,
     mutant::{Mutant, planted},
     rounds::Phase,
+    time::earliest,
 };
 
 /// How long too few hosts may keep commits until the job says so: agents must be launched, and lost hosts may come back.
@@ -305,7 +306,8 @@ impl Job {
         })
     }
 
-    /// Launches agents on so many further hosts. Those that are being launched count.
+    /// Launches agents on so many further hosts, as far as launches may begin. Those that are being launched count. The
+    /// hosts are chosen again once a launch makes room: it succeeds, fails or most likely hangs.
     fn launch_for_replicas(&mut self, now: Time, lacking: usize, out: &mut Out) {
         if lacking == 0 || self.settings.self_registration {
             return;
@@ -319,11 +321,15 @@ impl Job {
         };
         let order = self.capacity.order();
         let coming = order.iter().filter(is_launching).count();
+        let (missing, room) = (lacking.saturating_sub(coming), self.launch_room(now));
         let hosts = order.iter().filter(is_absent);
-        let hosts = hosts.take(lacking.saturating_sub(coming)).cloned();
-        let hosts: Vec<_> = hosts.collect();
+        let hosts: Vec<_> = hosts.take(missing.min(room)).cloned().collect();
         if !hosts.is_empty() {
             self.launch(now, hosts, out);
+        }
+        if missing > room {
+            let next = self.next_launch_room(now);
+            self.replication.due = earliest([self.replication.due, next]);
         }
     }
 }

@@ -83,6 +83,21 @@ fn members_on_enough_hosts_need_no_replica() {
 }
 
 #[test]
+fn a_launch_that_hangs_holds_up_no_further_replica() {
+    let mut harness = Harness::new(Settings {
+        replicas: 2,
+        launches_at_once: 1,
+        ..Settings::elastic(2, 1, Some(2))
+    });
+    harness.passive.insert("b".into());
+    harness.list(&[host("a", 2), host("b", 2), host("c", 2)]);
+    harness.pass(seconds(9));
+    assert_eq!(harness.launched, ["a".into(), "b".into()]);
+    harness.pass(seconds(1));
+    assert_eq!(harness.launched[2..], ["c".into()]);
+}
+
+#[test]
 fn without_replicas_no_agent_is_launched_for_them() {
     let harness = job(0, &["a", "b"]);
     assert_eq!((harness.launched.len(), orders(&harness)), (1, 0));
