@@ -169,8 +169,12 @@ impl Machine {
     /// Sets when the agent sent its registration, which the driver has answered with the settings. As with heartbeats,
     /// the lease counts from then, however late the answer arrived. So commands that were delayed with the answer start
     /// nothing that outlives the fence (R11).
+    ///
+    /// The first heartbeat is due one interval after the registration. If the answer arrives later, this heartbeat precedes
+    /// all reports. So the driver renews the lease before it starts a round of their workers.
     pub fn registered(&mut self, at: Time) {
         self.heard = at;
+        self.next_beat = at + self.setup.heartbeat_interval;
     }
 
     /// Adopts dead processes whose memory earlier sessions of this agent in the same run have kept.

@@ -1,8 +1,10 @@
 //! Drivers that are old, silent or lost, and the end of the agent itself.
 
+use std::time::Duration;
+
 use elasticrun_core::{
     Time,
-    agent::{Command, Event, Signal},
+    agent::{Command, Event, Machine, Signal},
 };
 use elasticrun_protocol::{
     AgentCommand, AgentReport, DriverEpoch, Round, ToAgent,
@@ -210,6 +212,25 @@ fn a_stop_that_comes_twice_kills_no_process_that_was_frozen_in_between() {
     bench.machine.tick(bench.now, &mut bench.memory, &mut out);
     assert!(out.contains(&signal(2, Signal::Stop)), "{out:?}");
     assert_eq!(bench.command(stop()), [], "R3");
+}
+
+#[test]
+fn the_first_heartbeat_follows_at_once_if_the_registration_was_answered_late() {
+    let mut bench = Bench::new();
+    let mut out = Vec::new();
+    bench.now = bench.now + seconds(30);
+    bench.machine = Machine::new(bench.now, EPOCH, setup(Duration::ZERO), 7);
+    bench.machine.registered(Time::ZERO);
+    bench.machine.tick(bench.now, &mut bench.memory, &mut out);
+    let beats = |command: &Command| {
+        let report = Command::AgentReport(AgentReport::Heartbeat {
+            commits: 0,
+            count: 1,
+            held: None,
+        });
+        *command == report
+    };
+    assert!(out.iter().any(beats), "{out:?}");
 }
 
 #[test]
