@@ -1,6 +1,6 @@
 //! All sealed commits, and which of them started rounds have made void.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{CommitId, Round};
 
@@ -12,6 +12,8 @@ pub(crate) struct History {
     contents: BTreeMap<CommitId, State>,
     /// Started rounds in order, with their bases.
     bases: Vec<(Round, Option<CommitId>)>,
+    /// Started rounds of which no trace was left when a later one started.
+    forgotten: BTreeSet<Round>,
     /// Number of commits beyond the start of a round.
     steps: usize,
 }
@@ -31,6 +33,14 @@ impl History {
 
     pub(crate) fn started(&mut self, round: Round, base: Option<CommitId>) {
         self.bases.push((round, base));
+    }
+
+    /// A round starts, and its driver can know of these earlier ones only. The records of the others are lost, and so are the
+    /// agents of all their members. They have made nothing void: what was there before them is the newest that is left.
+    pub(crate) fn forget_unknown(&mut self, is_known: impl Fn(Round) -> bool) {
+        let rounds = self.bases.iter().map(|(round, _)| *round);
+        self.forgotten
+            .extend(rounds.filter(|round| !is_known(*round)));
     }
 
     /// Number of commits beyond the start of a round.
@@ -63,8 +73,12 @@ impl History {
         self.contents.iter().any(trained)
     }
 
-    /// Whether no later round started from before this commit, as the design defines it.
+    /// Whether no later round started from before this commit, as the design defines it. Rounds that are forgotten do not
+    /// count.
     pub(crate) fn is_valid(&self, commit: CommitId) -> bool {
-        (self.bases.iter()).all(|(round, base)| *round <= commit.round || Some(commit) <= *base)
+        let counts = |round: &Round| !self.forgotten.contains(round);
+        (self.bases.iter())
+            .filter(|(round, _)| *round > commit.round && counts(round))
+            .all(|(_, base)| Some(commit) <= *base)
     }
 }

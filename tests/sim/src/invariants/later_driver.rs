@@ -153,6 +153,13 @@ pub(super) fn knows(world: &World, round: Round) -> bool {
     known.is_none_or(|known| known >= Some(round))
 }
 
+/// A round starts: those before it that its driver cannot know of are forgotten.
+pub(super) fn forget_unknown(world: &mut World) {
+    if let Some(known) = world.invariants.later_driver.later {
+        world.history.forget_unknown(|round| Some(round) <= known);
+    }
+}
+
 /// Whether the driver can know that any round has started.
 pub(super) fn knows_any(world: &World) -> bool {
     world.invariants.later_driver.later != Some(None)

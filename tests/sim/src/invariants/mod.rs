@@ -281,6 +281,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         size,
         starts,
     };
+    later_driver::forget_unknown(world);
     let checks = [
         r1::started,
         r2::started,
