@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 112] = [
+const ONCE_FAILED: [(u64, &str); 118] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -416,6 +416,30 @@ const ONCE_FAILED: [(u64, &str); 112] = [
     (
         5_093_631,
         "an order to stop that came again beyond the lease killed the process",
+    ),
+    (
+        377_851,
+        "agents whose registration was answered late refused round after round",
+    ),
+    (
+        3_111_232,
+        "the job went back although a host out of reach had a newer replica",
+    ),
+    (
+        3_105_788,
+        "a round of which no trace was left had made commits void",
+    ),
+    (
+        3_087_678,
+        "an order to stop that came twice killed a frozen process",
+    ),
+    (
+        4_102_550,
+        "a host that waited to be launched for a replica was forgotten",
+    ),
+    (
+        3_001_801,
+        "a newcomer was to be asked anew since it had not reached a host that was away",
     ),
 ];
 
