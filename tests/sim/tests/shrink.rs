@@ -66,8 +66,8 @@ fn a_simplified_seed_runs_alone() {
 mod mutants {
     use elasticrun_core::mutant::Mutant;
     use elasticrun_sim::{
-        Detail, Report, Sighting, run_mutant, run_seed, run_simplified,
-        shrink::{Drawn, Shrunk, Simplification, shrink},
+        Detail, Report, Sighting, run_mutant, run_simplified,
+        shrink::{Drawn, Simplification, shrink},
         sightings,
     };
 
@@ -79,36 +79,6 @@ mod mutants {
         seen.into_iter().map(report).collect()
     }
 
-    /// The runs from this seed on that show the mistake, and no violation without it.
-    fn sighted(mutant: Mutant, from: u64) -> impl Iterator<Item = Report> {
-        let reports =
-            (from..).map(move |seed| run_mutant(mutant, seed, &Simplification::default()));
-        reports.filter(|report| {
-            let well = run_seed(report.seed, Detail::Brief).violation.is_none();
-            report.violation.is_some() && well
-        })
-    }
-
-    /// Shrinks the schedule of a run that shows the mistake, and checks all but its size.
-    fn shrunk(mutant: Mutant, seen: &Report) -> Shrunk {
-        let (seed, drawn) = (seen.seed, Drawn::from_seed(seen.seed));
-        let run = |simpler: &Simplification| run_mutant(mutant, seed, simpler);
-        let shrunk = shrink(&drawn, &Simplification::default(), run, |_| {}).unwrap();
-        let simple = &shrunk.simplification;
-        assert_eq!(drawn.check(simple), Ok(()), "{mutant:?}");
-        assert!(shrunk.is_minimal, "{mutant:?}: {} runs", shrunk.runs);
-        assert_eq!(shrunk.before, *seen);
-        let name = |report: &Report| report.violation.as_ref().map(|seen| seen.invariant);
-        assert_eq!(name(&shrunk.after), name(seen), "{mutant:?}");
-        // Bit for bit.
-        assert_eq!(run(simple), shrunk.after);
-        let well = run_simplified(seed, Detail::Brief, simple);
-        assert_eq!(well.violation, None, "{mutant:?} with seed {seed} {simple}");
-        shrunk
-    }
-
-    /// A violation that needs a rare delay keeps faults that only change the draws. So one of the first three runs that show
-    /// a mistake must become simple, whichever seeds these are.
     #[test]
     fn the_schedules_of_mistakes_become_simple() {
         let mutants = [
@@ -121,14 +91,25 @@ mod mutants {
         ];
         let (mut planned, mut remain) = (0, 0);
         for (mutant, seen) in first_seen(&mutants) {
-            let next = seen.seed + 1;
-            let sighted = std::iter::once(seen).chain(sighted(mutant, next));
-            let mut shrunk = sighted.take(3).map(|seen| shrunk(mutant, &seen));
-            let simple = shrunk.find(|shrunk| shrunk.after.strikes.len() <= 3);
-            let simple = simple.unwrap_or_else(|| panic!("{mutant:?}: none of three is simple"));
-            planned += simple.drawn.faults();
-            remain += (simple.simplification.faults.as_ref())
-                .map_or(simple.drawn.faults(), |faults| faults.len());
+            let (seed, drawn) = (seen.seed, Drawn::from_seed(seen.seed));
+            let run = |simpler: &Simplification| run_mutant(mutant, seed, simpler);
+            let shrunk = shrink(&drawn, &Simplification::default(), run, |_| {}).unwrap();
+            let simple = &shrunk.simplification;
+            assert_eq!(drawn.check(simple), Ok(()), "{mutant:?}");
+            assert!(shrunk.is_minimal, "{mutant:?}: {} runs", shrunk.runs);
+            assert_eq!(shrunk.before, seen);
+            let name = |report: &Report| report.violation.as_ref().map(|seen| seen.invariant);
+            assert_eq!(name(&shrunk.after), name(&seen), "{mutant:?}");
+            // Bit for bit.
+            assert_eq!(run(simple), shrunk.after);
+            let well = run_simplified(seed, Detail::Brief, simple);
+            assert_eq!(well.violation, None, "{mutant:?} with seed {seed} {simple}");
+            assert!(shrunk.after.strikes.len() <= 3, "{shrunk}");
+            planned += drawn.faults();
+            remain += simple
+                .faults
+                .as_ref()
+                .map_or(drawn.faults(), |faults| faults.len());
         }
         assert!(remain * 2 <= planned, "{remain} of {planned} faults remain");
     }
