@@ -1,4 +1,5 @@
-//! The search for a simpler schedule: delta debugging over the faults, then each amount, until nothing more can go.
+//! The search for a simpler schedule: one or two of the faults, else delta debugging over them, then each amount, until
+//! nothing more can go.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,9 @@ mod tests;
 
 /// A search ends after so many runs.
 const MOST_RUNS: usize = 3_000;
+
+/// All pairs of so many faults are tried at most.
+const MOST_PAIRED: usize = 32;
 
 /// How far a search is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ fn shrink_within(
         run,
         progress,
     };
+    search.keep_two();
     let mut last = None;
     while last.as_ref() != Some(&search.found) {
         last = Some(search.found.clone());
@@ -120,6 +125,29 @@ where
             Some(faults) => faults.iter().copied().collect(),
             None => (0..self.drawn.faults()).collect(),
         }
+    }
+
+    /// Keeps no fault but one or two that suffice, if there are any. The removal of one fault after the other misses them if
+    /// each fault that goes changes what the next ones meet.
+    fn keep_two(&mut self) {
+        let faults = self.faults();
+        if !(3..=MOST_PAIRED).contains(&faults.len()) {
+            return;
+        }
+        let few = |one: usize, other: usize| Simplification {
+            faults: Some([one, other].into()),
+            ..self.found.clone()
+        };
+        let singles = faults.iter().map(|one| few(*one, *one));
+        let pairs = (faults.iter().enumerate())
+            .flat_map(|(at, one)| faults[..at].iter().map(move |other| (*one, *other)))
+            .map(|(one, other)| few(one, other));
+        let none = Simplification {
+            faults: Some(BTreeSet::new()),
+            ..self.found.clone()
+        };
+        let tried: Vec<_> = (std::iter::once(none).chain(singles).chain(pairs)).collect();
+        tried.into_iter().any(|few| self.keep(few));
     }
 
     /// Removes all faults, then halves of them, and so on, then one by one until each is needed.

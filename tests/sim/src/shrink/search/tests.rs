@@ -111,6 +111,15 @@ fn the_search_ends_only_when_nothing_more_can_go() {
     assert_eq!(shrunk.simplification, expected);
 }
 
+/// Each other set of faults changes what the two meet.
+#[test]
+fn two_faults_that_suffice_are_found_although_none_can_go_alone() {
+    let needs = |run: &Run| run.faults.len() == 20 || run.faults == [3, 17].into();
+    let shrunk = search(|run| violation("R1", "").filter(|_| needs(run))).unwrap();
+    let faults = shrunk.simplification.faults;
+    assert_eq!(faults, Some([3, 17].into()));
+}
+
 #[test]
 fn no_single_fault_of_the_result_can_go() {
     // Any five faults with an even sum.
