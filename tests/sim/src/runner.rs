@@ -81,13 +81,7 @@ pub fn run_simplified(seed: u64, detail: Detail, simplification: &Simplification
     let panic = catch_unwind(AssertUnwindSafe(run)).err();
     let mut report = Report::new(seed, world);
     if let Some(panic) = panic {
-        let text = (panic.downcast_ref::<String>().map(String::as_str))
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("a panic without a text");
-        report.violation = Some(Violation {
-            invariant: "panic",
-            what: text.to_owned(),
-        });
+        report.violation = Some(Violation::of_panic(&*panic));
     }
     report
 }

@@ -59,6 +59,7 @@ mod view;
 mod worker;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BinaryHeap},
     time::Duration,
 };
@@ -95,6 +96,19 @@ pub struct Violation {
     pub invariant: &'static str,
     /// The observation.
     pub what: String,
+}
+
+impl Violation {
+    /// A panic of the shipped code, or of the simulation, with its text.
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = (panic.downcast_ref::<String>().map(String::as_str))
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without a text");
+        Self {
+            invariant: "panic",
+            what: text.to_owned(),
+        }
+    }
 }
 
 /// The state of a run.
