@@ -6,301 +6,25 @@
 //! Cost: a host that is gone costs the memory of its numbers of starts, which no event of an earlier process may match
 //! (R3). It costs no time: no iteration visits it.
 
+mod agent;
+mod census;
 mod entry;
+mod host;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
+use elasticrun_protocol::{HostId, LocalRank, Process, Round};
 
 use crate::{
-    journal::{Applied, Changed},
+    journal::Changed,
     mutant::{Mutant, planted},
     time::Time,
 };
-
-/// The agent of a host, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Agent {
-    /// There is no agent.
-    Absent,
-    /// A launch was requested.
-    Launching {
-        /// When the launch was requested.
-        since: Time,
-    },
-    /// The agent is connected.
-    Up(AgentUp),
-    /// The connection of the agent has ended, and the agent may return with its processes.
-    Away(Away),
-}
-
-/// An agent whose connection has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Away {
-    /// When the connection ended.
-    pub since: Time,
-    /// Why the connection ended, for the operator.
-    pub why: String,
-    /// The agent as it was connected.
-    pub up: AgentUp,
-    /// Its processes at that time. They count as gone until the agent returns.
-    pub live: Vec<Live>,
-    /// The last round that was planned by then.
-    pub planned: Round,
-    /// The end of the connection has put the commits of the job out of reach that the host holds.
-    pub(crate) memory_lost: bool,
-    has_memory: bool,
-}
-
-/// What an agent that has returned has brought back.
-#[derive(Clone, Debug)]
-pub(crate) struct Back {
-    /// Its processes, as they were when its connection ended.
-    pub(crate) live: Vec<Live>,
-    /// The last round that was planned by then; `None` if the end of the connection was not known yet.
-    pub(crate) planned: Option<Round>,
-    /// Commits of the job are within reach again.
-    pub(crate) memory_found: bool,
-}
-
-/// A connected agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentUp {
-    /// The number of its connection ([`crate::AgentConnected::instance`]). Events of other connections are stale.
-    pub instance: u64,
-    /// The address at which other hosts reach this host.
-    pub address: IpAddr,
-    /// The port at which the agent serves commits.
-    pub memory_port: u16,
-    /// The free port that the agent reported last.
-    pub free_port: u16,
-    /// The notice with the earliest deadline that its host goes away, and when it arrived.
-    pub notice: Option<(Time, Notice)>,
-    /// The latest notices of the agent, newest last.
-    pub said: VecDeque<Notice>,
-    /// The random number of the agent's process, if it has one.
-    pub agent: Option<u64>,
-    /// The agent keeps its workers when the connection ends, and returns with them.
-    pub returns: bool,
-    /// The number of the newest report of the agent that is applied.
-    pub applied: u64,
-    /// The newest report whose effects the records have, while later ones wait for a decision.
-    pub recorded: Option<u64>,
-    /// When the last heartbeat or new report of the agent arrived.
-    pub heard: Time,
-    /// When it was last heard, or the end of an outage that began about then.
-    pub(crate) silent_since: Time,
-    /// Why the launch of the agent has ended, if it has: its process is gone.
-    pub launch_ended: Option<String>,
-    /// Other agents that were refused because of their name, as far as that was announced.
-    pub refused: BTreeSet<u64>,
-}
-
-/// The state of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// Has been started and has not reached `run()`.
-    Starting {
-        /// When the process was started.
-        since: Time,
-    },
-    /// Waits at `run()`, in no round.
-    Waiting,
-    /// Is in a round that has started and is not over.
-    Training {
-        /// The number of the round.
-        round: Round,
-    },
-    /// Its round is over, or a later round has started without it. It is on its way to `run()`, or it is there and has
-    /// answered a plan, which takes the place of a report that it waits.
-    Returning {
-        /// The number of the round that it comes from.
-        round: Round,
-    },
-    /// Has been asked to stop.
-    Stopping,
-}
-
-/// A live process of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Live {
-    /// Slot and start number.
-    pub process: Process,
-    /// Its state.
-    pub life: Life,
-    /// When it was started.
-    pub since: Time,
-    /// The port of its data plane; 0 until it waits.
-    pub data_port: u16,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Slot {
-    starts: u32,
-    live: Option<Live>,
-    /// Its process ended with code 0 without ever waiting.
-    done: bool,
-    /// Its last process was stopping when its agent was lost. The agent may come back to a later driver, and say how it ended.
-    stopping: bool,
-}
-
-/// A host that has or had an agent.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// Its agent. A host has at most one admitted agent.
-    pub agent: Agent,
-    /// When the launch of its agent was requested, or when the agent came by itself.
-    pub since: Time,
-    /// A process of the host was in a round, so the host's memory may hold commits.
-    pub has_memory: bool,
-    slots: Vec<Slot>,
-    /// How far the reports of its last agent are applied, once that is lost. It may come back to a later driver.
-    applied: Option<Applied>,
-}
-
-impl Default for Host {
-    fn default() -> Self {
-        Self {
-            agent: Agent::Absent,
-            since: Time::ZERO,
-            has_memory: false,
-            slots: Vec::new(),
-            applied: None,
-        }
-    }
-}
-
-impl Host {
-    /// The connected agent.
-    pub fn up(&self) -> Option<&AgentUp> {
-        match &self.agent {
-            Agent::Up(up) => Some(up),
-            _ => None,
-        }
-    }
-
-    /// The agent that is away.
-    pub fn away(&self) -> Option<&Away> {
-        match &self.agent {
-            Agent::Away(away) => Some(away),
-            _ => None,
-        }
-    }
-
-    /// The agent as it is or was connected, unless it is lost.
-    pub fn last_up(&self) -> Option<&AgentUp> {
-        self.up().or_else(|| self.away().map(|away| &away.up))
-    }
-
-    /// How far the reports of its agent are applied.
-    fn applied(&self) -> Option<Applied> {
-        match self.last_up() {
-            None => self.applied,
-            Some(up) => up.agent.map(|agent| Applied {
-                agent,
-                number: up.recorded.unwrap_or(up.applied),
-            }),
-        }
-    }
-
-    /// The live processes in the order of their local ranks.
-    pub fn live(&self) -> impl Iterator<Item = Live> + '_ {
-        self.slots.iter().filter_map(|slot| slot.live)
-    }
-
-    /// The number of slots whose last process ended with code 0 without ever waiting.
-    pub fn done(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.done).count()
-    }
-
-    /// Whether the last process of this slot ended with code 0 without ever waiting.
-    pub fn is_done(&self, slot: LocalRank) -> bool {
-        (self.slots.get(slot.0 as usize)).is_some_and(|slot| slot.done)
-    }
-
-    fn live_mut(&mut self, process: Process) -> Option<&mut Live> {
-        let slot = self.slots.get_mut(process.local_rank.0 as usize)?;
-        slot.live.as_mut().filter(|live| live.process == process)
-    }
-
-    fn start(&mut self, now: Time, slot: LocalRank) -> Process {
-        let index = slot.0 as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let state = &mut self.slots[index];
-        state.starts += 1;
-        state.stopping = false;
-        let process = Process {
-            local_rank: slot,
-            generation: Generation(state.starts),
-        };
-        state.live = Some(Live {
-            process,
-            life: Life::Starting { since: now },
-            since: now,
-            data_port: 0,
-        });
-        process
-    }
-
-    /// Whether a new process may be started on this slot.
-    pub fn is_free(&self, slot: LocalRank) -> bool {
-        self.slots.get(slot.0 as usize).is_none_or(|slot| {
-            let used = slot.starts > 0 && planted(Mutant::NeverRefilled);
-            slot.live.is_none() && !slot.done && !used
-        })
-    }
-}
-
-/// The number of processes in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
-    /// Not yet at `run()`.
-    pub starting: usize,
-    /// At `run()`, in no round.
-    pub waiting: usize,
-    /// In the round that trains, or that is being left.
-    pub training: usize,
-    /// Expected at `run()`.
-    pub returning: usize,
-    /// Asked to stop.
-    pub stopping: usize,
-}
-
-impl Census {
-    /// The processes that count towards the size of the job.
-    pub fn staying(&self) -> usize {
-        self.starting + self.waiting + self.training + self.returning
-    }
-
-    /// Whether no process is left; processes that are not reaped count.
-    pub fn is_empty(&self) -> bool {
-        self.staying() + self.stopping == 0
-    }
-
-    /// Gives a process another state. Returns whether its record changes: only whether it is stopping is recorded.
-    fn turn(&mut self, live: &mut Live, life: Life) -> bool {
-        let before = std::mem::replace(&mut live.life, life);
-        *self.count(before) -= 1;
-        *self.count(life) += 1;
-        (before == Life::Stopping) != (life == Life::Stopping)
-    }
-
-    fn count(&mut self, life: Life) -> &mut usize {
-        match life {
-            Life::Starting { .. } => &mut self.starting,
-            Life::Waiting => &mut self.waiting,
-            Life::Training { .. } => &mut self.training,
-            Life::Returning { .. } => &mut self.returning,
-            Life::Stopping => &mut self.stopping,
-        }
-    }
-}
+pub(crate) use agent::Back;
+pub use agent::{Agent, AgentUp, Away};
+pub use census::Census;
+use host::Slot;
+pub use host::{Host, Life, Live};
 
 /// Agents and processes as observed.
 #[derive(Clone, Debug, Default)]
@@ -504,7 +228,7 @@ impl Fleet {
     }
 
     /// Records that a process waits at `run()`, and the port of its data plane.
-    pub(crate) fn waits(&mut self, host: &HostId, process: Process, data_port: u16) {
+    pub(crate) fn set_waiting(&mut self, host: &HostId, process: Process, data_port: u16) {
         if let Some(live) = (self.hosts.get_mut(host)).and_then(|state| state.live_mut(process)) {
             live.data_port = data_port;
             if self.census.turn(live, Life::Waiting) {

@@ -148,7 +148,8 @@ impl Job {
             Life::Stopping => {}
             Life::Waiting => reject(out, host, Rejected::Repeated),
             Life::Starting { .. } | Life::Returning { .. } | Life::Training { .. } => {
-                self.fleet.waits(host, worker.process, worker.data_port);
+                self.fleet
+                    .set_waiting(host, worker.process, worker.data_port);
                 self.waitlist.join(now, host, worker.process);
                 self.probing.look(host);
                 self.blacklist.came(now, host, worker.process.local_rank);
