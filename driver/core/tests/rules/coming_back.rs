@@ -2,33 +2,17 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, Event, Settings, results::Outcome};
+use elasticrun_core::{Decision, Event, results::Outcome};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Round,
     control::{Adoption, Exit, Kept},
 };
 
 use crate::{
-    harness::{Harness, commit, host, process, range, seconds},
+    harness::{Harness, commit, process, seconds},
+    later_driver::{elastic, trains, went_on_without_a},
     returning::{adoption, in_round_1, rounds, training},
 };
-
-fn elastic() -> Settings {
-    Settings {
-        cooldown: range(20, 300),
-        ..Settings::elastic(4, 1, Some(4))
-    }
-}
-
-/// Two hosts with two workers each train in round 1. Agents return.
-fn trains(settings: Settings) -> Harness {
-    let mut harness = Harness::new(settings);
-    harness.returns = true;
-    harness.list(&[host("a", 2), host("b", 2)]);
-    assert_eq!((harness.started(), harness.size()), (1, 4));
-    harness.commit();
-    harness
-}
 
 fn took_over(harness: &Harness) -> Option<Option<Round>> {
     harness.notes.iter().find_map(|note| match note {
@@ -78,29 +62,13 @@ fn an_agent_that_does_not_know_that_it_was_taken_back_comes_back_as_any_other() 
 #[test]
 fn a_round_does_not_go_on_if_an_agent_is_gone_that_may_have_been_in_a_later_one() {
     let mut found = false;
-    for lost in 0..6 {
-        let mut harness = Harness::new(Settings {
-            spares: 2,
-            ..Settings::elastic(2, 1, Some(2))
-        });
-        harness.returns = true;
-        harness.list(&[host("a", 2), host("b", 2)]);
-        harness.commit();
-        harness.keeps("b", commit(1, 1));
-        let round = harness.adoption("a").round;
-        harness.breaks_off("a");
-        harness.pass_with(&["b"], seconds(30));
-        assert_eq!((harness.started(), harness.size()), (2, 2));
-        harness.driver_dies(lost);
-        if harness.recorded_rounds() != Some((Round(2), Some(Round(1)))) {
-            continue;
-        }
+    for (mut harness, round) in (0..6).filter_map(went_on_without_a) {
         found = true;
         let adoption = harness.adoption("a");
         harness.comes_back_as("a", Adoption { round, ..adoption });
-        assert_eq!(took_over(&harness), None, "{lost}: b is not back");
+        assert_eq!(took_over(&harness), None, "b is not back");
         harness.begins_anew("b");
-        assert_eq!(took_over(&harness), Some(None), "{lost}: T1");
+        assert_eq!(took_over(&harness), Some(None), "T1");
     }
     assert!(found);
 }
@@ -137,10 +105,7 @@ fn a_round_that_was_not_recorded_counts_once_for_all_later_drivers() {
 #[test]
 fn workers_that_come_back_after_the_end_leave_a_round_that_was_over_before() {
     let mut harness = training(2);
-    for _ in 0..7 {
-        harness.pass(seconds(1));
-        harness.beats("b");
-    }
+    harness.pass_with(&["b"], seconds(7));
     harness.pass(Duration::from_millis(500));
     harness.breaks_off("a");
     assert_eq!(rounds(&harness), 2);

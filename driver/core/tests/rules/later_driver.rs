@@ -7,7 +7,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     AgentCommand, AgentReport, HostId, Process, Round,
-    control::{AdoptedPhase, Adoption, Exit, StopReason},
+    control::{AdoptedPhase, AdoptedRound, Adoption, Exit, StopReason},
 };
 
 use crate::{
@@ -143,8 +143,8 @@ fn a_script_that_fails_before_all_hosts_are_back_ends_no_job() {
     assert_eq!((harness.blacklisted(), harness.outcome), (1, None));
 }
 
-#[test]
-fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
+/// Of four scripts three have ended with code 0. The records of the later driver do not name their group.
+fn unknown_scripts_of_which_one_failed() -> Harness {
     let mut harness = scripts(Settings {
         restart_mode: RestartMode::Process,
         max_restarts: 1,
@@ -162,29 +162,19 @@ fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
     harness.list(&[host("a", 2), host("b", 2)]);
     harness.pass(seconds(10));
     assert!(took_over(&harness) && failures(&harness) == 1);
+    harness
+}
+
+#[test]
+fn scripts_of_which_one_failed_are_no_success_if_their_group_is_unknown() {
+    let harness = unknown_scripts_of_which_one_failed();
     assert_eq!(harness.outcome, None);
 }
 
-/// The records do not name their group. Three slots have succeeded, and two are left.
+/// Three slots have succeeded, and two are left.
 #[test]
 fn scripts_on_a_host_that_has_left_do_not_stand_for_one_that_failed() {
-    let mut harness = scripts(Settings {
-        restart_mode: RestartMode::Process,
-        max_restarts: 1,
-        failure_domain: FailureDomain::Slot,
-        ..elastic()
-    });
-    harness.driver_dies(100);
-    for (name, exits) in [("a", [0, 0]), ("b", [0, 1])] {
-        let ends = [0, 1].map(|slot| {
-            let process = harness.forgets(name, slot);
-            exited(process, Exit::Code(exits[slot as usize]))
-        });
-        harness.comes_back_and_says(name, ends.to_vec());
-    }
-    harness.list(&[host("a", 2), host("b", 2)]);
-    harness.pass(seconds(10));
-    assert!(took_over(&harness) && failures(&harness) == 1);
+    let mut harness = unknown_scripts_of_which_one_failed();
     for _ in 0..2 {
         harness.list(&[host("b", 2)]);
     }
@@ -278,30 +268,34 @@ fn no_round_starts_while_one_may_train_that_is_not_recorded() {
     assert!(launched > 0);
 }
 
-/// The driver went on with b when a was out of reach. The plan of that round is recorded, and its start is not.
+/// The driver went on with b when a was out of reach, and died with this many of its last records lost. The plan of that round
+/// is recorded, and its start is not; none if it is otherwise. Gives what the agent of a was told of its round as well.
+pub(crate) fn went_on_without_a(lost: usize) -> Option<(Harness, Option<AdoptedRound>)> {
+    let mut harness = Harness::new(Settings {
+        spares: 2,
+        ..Settings::elastic(2, 1, Some(2))
+    });
+    harness.returns = true;
+    harness.list(&[host("a", 2), host("b", 2)]);
+    assert_eq!(harness.members(), [("a".into(), 0), ("a".into(), 1)]);
+    harness.commit();
+    harness.keeps("b", commit(1, 1));
+    let round_of_a = harness.adoption("a").round;
+    harness.breaks_off("a");
+    harness.pass_with(&["b"], seconds(30));
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    harness.driver_dies(lost);
+    let sought = harness.recorded_rounds() == Some((Round(2), Some(Round(1))));
+    sought.then_some((harness, round_of_a))
+}
+
 #[test]
 fn a_round_does_not_go_on_while_others_may_be_in_a_later_one() {
     let mut found = false;
-    for lost in 0..6 {
-        let mut harness = Harness::new(Settings {
-            spares: 2,
-            ..Settings::elastic(2, 1, Some(2))
-        });
-        harness.returns = true;
-        harness.list(&[host("a", 2), host("b", 2)]);
-        assert_eq!(harness.members(), [("a".into(), 0), ("a".into(), 1)]);
-        harness.commit();
-        harness.keeps("b", commit(1, 1));
-        harness.breaks_off("a");
-        harness.pass_with(&["b"], seconds(30));
-        assert_eq!((harness.started(), harness.size()), (2, 2));
-        harness.driver_dies(lost);
-        if harness.recorded_rounds() != Some((Round(2), Some(Round(1)))) {
-            continue;
-        }
+    for (mut harness, _) in (0..6).filter_map(went_on_without_a) {
         found = true;
         harness.comes_back_with_workers("a");
-        assert!(!took_over(&harness), "{lost}: {:?}", harness.notes);
+        assert!(!took_over(&harness), "{:?}", harness.notes);
         harness.comes_back_with_workers("b");
         let goes_on = |note: &Decision| {
             matches!(

@@ -159,6 +159,18 @@ fn a_recovery_asks_nobody_and_leaves_out_who_is_asked_if_others_are_enough() {
     }
 }
 
+/// Host c does not reach host b.
+fn misses_b(harness: &mut Harness, number: u64) {
+    let unreachable = vec!["b".into()];
+    harness.report(
+        "c",
+        AgentReport::Probed {
+            number,
+            unreachable,
+        },
+    );
+}
+
 #[test]
 fn a_host_that_goes_meanwhile_is_not_missed() {
     let mut harness = training(&["a", "b"]);
@@ -168,14 +180,7 @@ fn a_host_that_goes_meanwhile_is_not_missed() {
     harness.passive.insert("a".into());
     harness.lose("b");
     // The round without b has not begun yet, and the probe of c was about the round with b.
-    let unreachable = vec!["b".into()];
-    harness.report(
-        "c",
-        AgentReport::Probed {
-            number,
-            unreachable,
-        },
-    );
+    misses_b(&mut harness, number);
     harness.comes_back("a");
     assert_eq!(harness.started(), 2);
     let failed: Vec<_> = failed_hosts(&harness)
@@ -196,14 +201,7 @@ fn a_newcomer_that_missed_a_host_out_of_reach_is_asked_again() {
     harness.list(&[host("a", 2), host("b", 2), host("c", 1)]);
     let number = probes(&harness)[0].1;
     harness.breaks_off("b");
-    let unreachable = vec!["b".into()];
-    harness.report(
-        "c",
-        AgentReport::Probed {
-            number,
-            unreachable,
-        },
-    );
+    misses_b(&mut harness, number);
     harness.mute.clear();
     harness.cut.insert(("c".into(), "b".into()));
     harness.returns("b", adoption(in_round_1(), Vec::new()));

@@ -90,10 +90,7 @@ fn a_round_whose_hosts_are_all_back_goes_on() {
 #[test]
 fn survivors_do_not_wait_for_a_host_that_is_silent() {
     let mut harness = training(2);
-    for _ in 0..7 {
-        harness.pass(seconds(1));
-        harness.beats("b");
-    }
+    harness.pass_with(&["b"], seconds(7));
     harness.pass(Duration::from_millis(500));
     harness.breaks_off("a");
     assert!(aborted(&harness));
