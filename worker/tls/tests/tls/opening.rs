@@ -75,6 +75,34 @@ async fn an_agent_and_its_driver_exchange_megabytes() {
 }
 
 #[tokio::test]
+async fn a_writer_waits_for_a_reader_that_stands_still() {
+    let authority = authority();
+    let (_, server) = driver(&authority);
+    let (dialled, accepted) = connect(&agent(&authority), &server, Purpose::Control).await;
+    let Accepted::Opened(mut driver) = accepted.unwrap() else {
+        panic!("it has an identity");
+    };
+    let mut agent = dialled.unwrap();
+    let bytes: Vec<u8> = (0..3 << 20).map(|index| (index % 251) as u8).collect();
+    let mut taken = 0;
+    loop {
+        tokio::select! {
+            biased;
+            written = agent.stream.write(&bytes[taken..]) => taken += written.unwrap(),
+            () = ready(()) => break,
+        }
+    }
+    assert!((1..512 << 10).contains(&taken), "{taken} bytes wait");
+    let sent = async {
+        agent.stream.write_all(&bytes[taken..]).await.unwrap();
+        agent.stream.shutdown().await.unwrap();
+    };
+    let mut got = Vec::new();
+    let (read, ()) = join!(driver.stream.read_to_end(&mut got), sent);
+    assert_eq!((read.unwrap(), got == bytes), (bytes.len(), true));
+}
+
+#[tokio::test]
 async fn a_stream_that_is_cut_is_no_end() {
     let authority = authority();
     let (_, server) = driver(&authority);
