@@ -10,43 +10,45 @@
 //! Each mistake names the rules that it breaks. A number is an elastic rule of the contract, `R` and a number an
 //! invariant of the job, and `W` and a number one of a worker ([`crate::worker`]).
 
-#[cfg(feature = "mutants")]
-thread_local! {
-    static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Plants a mistake for this thread, or removes it.
-#[cfg(feature = "mutants")]
-pub fn plant(mutant: Option<Mutant>) {
-    PLANTED.set(mutant);
-}
-
-/// The mistake that is planted for all threads of this process.
-#[cfg(feature = "mutants")]
-static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
-
-/// Plants the mistake with this name for all threads of this process, once. `false` if there is no such mistake.
-#[cfg(feature = "mutants")]
-pub fn plant_everywhere(name: &str) -> bool {
-    let named = |mutant: &&Mutant| format!("{mutant:?}") == name;
-    (Mutant::ALL.iter().find(named)).is_some_and(|mutant| EVERYWHERE.set(*mutant).is_ok())
-}
-
-/// Whether this mistake is planted.
-#[cfg(feature = "mutants")]
-pub fn planted(mutant: Mutant) -> bool {
-    let here = PLANTED.get().or_else(|| EVERYWHERE.get().copied());
-    here == Some(mutant)
-}
-
-/// Whether this mistake is planted: never.
-#[cfg(not(feature = "mutants"))]
-pub const fn planted(_: Mutant) -> bool {
-    false
-}
-
+/// Defines the mistakes of a machine, each with the rules that it breaks, and how one of them is planted.
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])+ $name:ident: $($breaks:literal)+,)+) => {
+        #[cfg(feature = "mutants")]
+        thread_local! {
+            static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+        }
+
+        /// Plants a mistake for this thread, or removes it.
+        #[cfg(feature = "mutants")]
+        pub fn plant(mutant: Option<Mutant>) {
+            PLANTED.set(mutant);
+        }
+
+        /// The mistake that is planted for all threads of this process.
+        #[cfg(feature = "mutants")]
+        static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
+
+        /// Plants the mistake with this name for all threads of this process, once. `false` if there is no such mistake.
+        #[cfg(feature = "mutants")]
+        pub fn plant_everywhere(name: &str) -> bool {
+            let named = |mutant: &&Mutant| format!("{mutant:?}") == name;
+            (Mutant::ALL.iter().find(named)).is_some_and(|mutant| EVERYWHERE.set(*mutant).is_ok())
+        }
+
+        /// Whether this mistake is planted.
+        #[cfg(feature = "mutants")]
+        pub fn planted(mutant: Mutant) -> bool {
+            let here = PLANTED.get().or_else(|| EVERYWHERE.get().copied());
+            here == Some(mutant)
+        }
+
+        /// Whether this mistake is planted: never.
+        #[cfg(not(feature = "mutants"))]
+        pub const fn planted(_: Mutant) -> bool {
+            false
+        }
+
+        /// A mistake that can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Mutant {
             $($(#[doc = $doc])+ $name,)+
@@ -65,6 +67,7 @@ macro_rules! mutants {
         }
     };
 }
+pub(crate) use mutants;
 
 mutants! {
     // Hosts.

@@ -3,50 +3,7 @@
 //! They exist only with the feature `mutants`, as those of [`crate::mutant`]. The simulation of the rendezvous must
 //! detect each one.
 
-#[cfg(feature = "mutants")]
-thread_local! {
-    static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Plants a mistake for this thread, or removes it.
-#[cfg(feature = "mutants")]
-pub fn plant(mutant: Option<Mutant>) {
-    PLANTED.set(mutant);
-}
-
-/// Whether this mistake is planted.
-#[cfg(feature = "mutants")]
-pub(super) fn planted(mutant: Mutant) -> bool {
-    PLANTED.get() == Some(mutant)
-}
-
-/// Whether this mistake is planted: never.
-#[cfg(not(feature = "mutants"))]
-pub(super) const fn planted(_: Mutant) -> bool {
-    false
-}
-
-macro_rules! mutants {
-    ($($(#[doc = $doc:literal])+ $name:ident: $breaks:literal,)+) => {
-        /// A mistake, and the invariant that it breaks.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Mutant {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl Mutant {
-            /// All mistakes.
-            pub const ALL: &[Self] = &[$(Self::$name,)+];
-
-            /// The invariant that the mistake breaks.
-            pub const fn breaks(self) -> &'static str {
-                match self {
-                    $(Self::$name => $breaks,)+
-                }
-            }
-        }
-    };
-}
+use crate::mutant::mutants;
 
 mutants! {
     /// A round completes with one node less than the minimum.

@@ -59,7 +59,7 @@ fn search_mutants(seeds: u64) -> ExitCode {
     for sighting in &sightings {
         let seen = sighting.seen.as_ref();
         let seen = seen.and_then(|report| Some((report.seed, report.violation.as_ref()?)));
-        let (mutant, breaks) = (sighting.mutant, sighting.mutant.breaks());
+        let (mutant, breaks) = (sighting.mutant, sighting.mutant.breaks().join(" "));
         match seen {
             Some((seed, violation)) => println!(
                 "{mutant:?} ({breaks}): seed {seed}, {}: {}",
