@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 118] = [
+const ONCE_FAILED: [(u64, &str); 120] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -440,6 +440,14 @@ const ONCE_FAILED: [(u64, &str); 118] = [
     (
         3_001_801,
         "a newcomer was to be asked anew since it had not reached a host that was away",
+    ),
+    (
+        302_703,
+        "a later driver planned processes of a group as members of a round",
+    ),
+    (
+        6_047_563,
+        "the elastic timeout did not wait for processes whose start timeout began with an attach",
     ),
 ];
 

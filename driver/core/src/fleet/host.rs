@@ -14,7 +14,7 @@ use crate::{
 pub enum Life {
     /// Has been started and has not reached `run()`.
     Starting {
-        /// When the process was started.
+        /// When its start timeout began: when it was started, adopted, or found to be of a job with the SDK.
         since: Time,
     },
     /// Waits at `run()`, in no round.

@@ -129,21 +129,25 @@ impl Job {
             return;
         }
         out.push(Command::Announce(Decision::Attached));
+        self.hand_over(now);
+    }
+
+    /// Rounds lead from now on, and the members of a group are processes in no round.
+    pub(super) fn hand_over(&mut self, now: Time) {
         let mut members: Vec<(HostId, Live)> = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let live = state.live().filter(|live| live.life != Life::Stopping);
             members.extend(live.map(|live| (host.clone(), live)));
         }
         for (host, live) in members {
-            let since = live.since;
             self.blacklist.went(now, &host, live.process.local_rank);
+            // The start timeout of the processes begins now.
             self.fleet
-                .set_life(&host, live.process, Life::Starting { since });
-            // The start timeout of the other processes begins now.
+                .set_life(&host, live.process, Life::Starting { since: now });
             self.starts.push_back((now, host, Some(live.process)));
         }
         for host in &self.away {
-            let starting = |live: &Live| Life::Starting { since: live.since };
+            let starting = |_: &Live| Life::Starting { since: now };
             self.fleet.set_lives_away(host, starting);
         }
         let successful = self.registry.successful();

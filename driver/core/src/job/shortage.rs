@@ -148,10 +148,13 @@ impl Job {
         }
         let missing = needed.saturating_sub(self.workers_there()) as usize;
         let processes = self.fleet.hosts().flat_map(|(_, state)| state.live());
-        let mut ends: Vec<_> = processes
-            .filter(|live| matches!(live.life, Life::Starting { .. }))
-            .filter(|live| live.process.generation.0 == 1 && live.since < plain)
-            .map(|live| live.since + self.settings.start_timeout)
+        let first = processes.filter(|live| live.process.generation.0 == 1);
+        let mut ends: Vec<_> = first
+            .filter_map(|live| match live.life {
+                Life::Starting { since } if since < plain => Some(since),
+                _ => None,
+            })
+            .map(|since| since + self.settings.start_timeout)
             .collect();
         if missing == 0 || ends.len() < missing {
             return plain;

@@ -22,7 +22,6 @@ use elasticrun_protocol::{
 use super::{Job, Out, going_back::GoingBack};
 use crate::{
     AgentConnected, Time,
-    fleet::{Life, Live},
     journal::{Applied, SlotsEntry},
     mutant::{Mutant, planted},
 };
@@ -162,8 +161,10 @@ impl Job {
     ) {
         let host = &agent.host;
         // Only workers with the SDK attach and commit.
-        if adoption.workers.iter().any(|worker| worker.attached) || !adoption.kept.is_empty() {
-            self.lead_rounds(now);
+        let attached = adoption.workers.iter().any(|worker| worker.attached);
+        if (attached || !adoption.kept.is_empty()) && self.groups.give_way() {
+            // The journal may only know of groups.
+            self.hand_over(now);
         }
         self.rounds.skip_to(adoption.seen.max(adoption.released));
         if let Some(round) = &adoption.round {
@@ -244,22 +245,6 @@ impl Job {
         applied
             .filter(|applied| agent.agent == Some(applied.agent))
             .map_or(0, |applied| applied.number)
-    }
-
-    /// Rounds lead, although the journal may only know of groups. The start timeout of the processes that are back begins now.
-    fn lead_rounds(&mut self, now: Time) {
-        if !self.groups.give_way() {
-            return;
-        }
-        self.registry.clear();
-        self.budgets.forget_rounds();
-        for (host, state) in self.fleet.hosts() {
-            let starting = |live: &Live| matches!(live.life, Life::Starting { .. });
-            for live in state.live().filter(starting) {
-                self.starts
-                    .push_back((now, host.clone(), Some(live.process)));
-            }
-        }
     }
 
     /// Records a started round that an agent reports, which the journal may lack. `holders` of its members on the host held

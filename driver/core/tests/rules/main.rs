@@ -13,6 +13,7 @@ mod going_back;
 mod groups;
 mod harness;
 mod hosts;
+mod in_turn;
 mod later_driver;
 mod later_driver_ends;
 mod launching;
