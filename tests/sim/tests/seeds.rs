@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 120] = [
+const ONCE_FAILED: [(u64, &str); 121] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -444,6 +444,10 @@ const ONCE_FAILED: [(u64, &str); 120] = [
     (
         302_703,
         "a later driver planned processes of a group as members of a round",
+    ),
+    (
+        822_251,
+        "a script that had ended on a host that has left took a slot of others",
     ),
     (
         6_047_563,

@@ -113,8 +113,8 @@ impl Job {
         let asked = usize::from(self.is_asking());
         let there = (census.waiting + census.returning + census.training).saturating_sub(asked);
         let max = self.settings.max_np.map_or(usize::MAX, |max| max as usize);
-        let most =
-            max.min((self.capacity.total() as usize).saturating_sub(self.fleet.done() as usize));
+        let free = self.capacity.total().saturating_sub(self.done_slots());
+        let most = max.min(free as usize);
         self.waitlist
             .ripe_at(most.saturating_sub(there), self.settings.last_call)
     }

@@ -73,7 +73,7 @@ impl Job {
         // The slot of a process that ended with code 0 without joining is used up. While other processes of an unknown
         // kind still start, they may all be scripts, and no slot is subtracted.
         let scripts = !self.sdk_seen && self.fleet.census().starting > 0;
-        let done = if scripts { 0 } else { self.fleet.done() as u32 };
+        let done = if scripts { 0 } else { self.done_slots() };
         self.capacity.total().saturating_sub(done)
     }
 

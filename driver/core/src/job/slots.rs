@@ -222,6 +222,19 @@ impl Job {
         self.settings.max_np.map_or(usize::MAX, most)
     }
 
+    /// Usable slots whose process ended with code 0 without joining. Those of hosts that have left take no slot of others.
+    pub(super) fn done_slots(&self) -> u32 {
+        if self.fleet.done() == 0 {
+            return 0;
+        }
+        let done = self.capacity.order().iter().map(|host| {
+            let state = self.fleet.host(host);
+            let is_done = |slot: &LocalRank| state.is_some_and(|state| state.is_done(*slot));
+            self.capacity.local_ranks(host).filter(is_done).count()
+        });
+        done.sum::<usize>() as u32
+    }
+
     /// Scripts without the SDK that have ended with code 0; they are not replaced.
     pub(super) fn done_scripts(&self) -> usize {
         if self.sdk_seen {

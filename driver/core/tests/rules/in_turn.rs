@@ -1,10 +1,10 @@
 //! Drivers that die one after the other, and groups that are cut off in turn: what the last one must know of those before.
 
-use elasticrun_core::{RestartMode, Settings};
-use elasticrun_protocol::control::AdoptedPhase;
+use elasticrun_core::{Decision, RestartMode, Settings};
+use elasticrun_protocol::control::{AdoptedPhase, Exit};
 
 use crate::{
-    harness::seconds,
+    harness::{Harness, host, seconds},
     later_driver::{elastic, scripts},
     returning::rounds,
 };
@@ -45,4 +45,24 @@ fn the_elastic_timeout_waits_for_starts_whose_time_began_with_an_attach() {
         harness.joins(name, slot);
     }
     assert_eq!((rounds(&harness), harness.size()), (1, 4));
+}
+
+/// The script of c has ended, and c has left.
+#[test]
+fn a_script_on_a_host_that_has_left_takes_no_slot_of_others() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::InProcess,
+        ..Settings::elastic(2, 2, Some(2))
+    });
+    harness.slow = true;
+    harness.list(&[host("c", 1), host("a", 1), host("b", 1)]);
+    harness.ends("c", 0, Exit::Code(0));
+    harness.joins("a", 0);
+    for _ in 0..2 {
+        harness.list(&[host("a", 1), host("b", 1)]);
+    }
+    let waits = |note: &Decision| matches!(note, Decision::WaitingForSlots { .. });
+    assert!(!harness.notes.iter().any(waits), "{:?}", harness.notes);
+    harness.joins("b", 0);
+    assert_eq!((rounds(&harness), harness.size()), (1, 2));
 }

@@ -11,6 +11,7 @@ use elasticrun_core::{
     results::Outcome,
     rounds::{Cause, Phase},
 };
+use elasticrun_protocol::HostId;
 
 use super::{SLACK, groups};
 use crate::world::World;
@@ -150,9 +151,10 @@ fn has_enough(world: &World) -> bool {
         return true;
     }
     let fleet = world.driver.job.fleet();
-    let usable = (world.reference)
-        .usable(world.driver_now())
-        .saturating_sub(fleet.done() as u32);
+    // A script that has ended takes up its own slot.
+    let is_done = |host: &HostId, slot| fleet.host(host).is_some_and(|host| host.is_done(slot));
+    let usable = world.reference.usable_slots(world.driver_now());
+    let usable = usable.filter(|(host, slot)| !is_done(host, *slot)).count() as u32;
     usable + staying(world) >= world.plan.settings.min_np
 }
 
