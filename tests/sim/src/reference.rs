@@ -201,8 +201,7 @@ impl Reference {
                 if agent.self_registered {
                     self.gone(&agent.host);
                     self.see(&agent.host, agent.slots);
-                } else {
-                    (self.sources).found(&agent.host, agent.slots, agent.detected_slots);
+                } else if (self.sources).found(&agent.host, agent.slots, agent.detected_slots) {
                     self.listed(now);
                 }
             }

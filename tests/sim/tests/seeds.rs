@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 121] = [
+const ONCE_FAILED: [(u64, &str); 124] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -450,8 +450,20 @@ const ONCE_FAILED: [(u64, &str); 121] = [
         "a script that had ended on a host that has left took a slot of others",
     ),
     (
+        749_485,
+        "the model applied the list of a former driver when an agent connected",
+    ),
+    (
+        6_000_273,
+        "the model forgot that a host went out of reach as a take-over ended",
+    ),
+    (
         6_047_563,
         "the elastic timeout did not wait for processes whose start timeout began with an attach",
+    ),
+    (
+        7_193_074,
+        "the model took a process since an attach that no record had for one in no group",
     ),
 ];
 

@@ -71,6 +71,8 @@ pub(crate) struct Memory {
 /// A later driver begins with these records. Its clock begins anew.
 pub(super) fn resumed(world: &mut World, saved: &Saved) {
     let memory = &mut world.invariants.groups;
+    // Processes since an attach that is not recorded are in no group, which the driver cannot know.
+    let attach_lost = memory.gave_way && !saved.progress.rounds_lead;
     memory.gave_way = saved.progress.rounds_lead;
     memory.restarts = memory.restarts.min(saved.progress.restarts);
     (memory.ripe, memory.grows, memory.fenced) = (None, None, None);
@@ -92,7 +94,7 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
         };
         current.failed.retain(|who| ended(who, State::Failed));
         current.done.retain(|who| ended(who, State::Successful));
-        if saved.progress.round != Some(current.round) {
+        if saved.progress.round != Some(current.round) || attach_lost {
             memory.unknown = true;
             current.over = true;
             current.done.clear();
@@ -110,7 +112,6 @@ pub(crate) fn comes_back(world: &mut World, adoption: &Adoption) {
 /// A later driver has decided which group goes on.
 fn took_over(world: &mut World, round: Option<Round>) {
     let now = world.driver_now();
-    let fence = world.plan.settings.fence;
     let memory = &mut world.invariants.groups;
     if let Some(current) = &mut memory.current {
         // No other group follows one with a success.
@@ -118,8 +119,6 @@ fn took_over(world: &mut World, round: Option<Round>) {
         current.over |= round != Some(current.round) && !done;
         current.began = now;
     }
-    // Members of a group that does not go on may run where no agent is back.
-    memory.fenced = round.is_none().then_some(Time::ZERO + fence);
 }
 
 /// Whether processes still start in groups.
@@ -312,6 +311,11 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
         Decision::HostFailed { .. } | Decision::WentEarly { .. } | Decision::HostAway { .. }
     ) {
         memory.fenced = Some(now + fence);
+    }
+    // Members of a group that does not go on may run where no agent is back.
+    if let Decision::TookOver { round, .. } = decision {
+        let fenced = memory.fenced.max(Some(Time::ZERO + fence));
+        memory.fenced = fenced.filter(|_| round.is_none());
     }
     if let Decision::HostAway { host, .. } = decision {
         memory.away.insert(host.clone(), now);
