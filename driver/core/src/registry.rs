@@ -128,6 +128,11 @@ impl Registry {
         self.unnamed = true;
     }
 
+    /// Whether a later round may train, of which no member is known.
+    pub(crate) fn suspects_another(&self) -> bool {
+        self.unnamed
+    }
+
     /// The number of members that neither records nor agents name.
     pub(crate) fn unknown(&self) -> u32 {
         self.size.saturating_sub(self.counts.iter().sum())

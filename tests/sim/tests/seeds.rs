@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 124] = [
+const ONCE_FAILED: [(u64, &str); 126] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -452,6 +452,14 @@ const ONCE_FAILED: [(u64, &str); 124] = [
     (
         749_485,
         "the model applied the list of a former driver when an agent connected",
+    ),
+    (
+        750_680,
+        "a later driver went on with a round that another one had gone on without",
+    ),
+    (
+        954_521,
+        "a driver did not wait for a round that the driver before it could not name",
     ),
     (
         6_000_273,

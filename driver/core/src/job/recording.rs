@@ -50,6 +50,7 @@ impl Job {
             sdk_seen: self.sdk_seen,
             rounds_lead: !self.groups.leads(),
             ending: self.registry.is_ending(),
+            unseen: self.registry.suspects_another(),
         }
     }
 

@@ -82,6 +82,9 @@ impl Job {
                 absent.extend(members.next().map(|_| host.clone()));
             }
         }
+        if progress.unseen {
+            job.registry.suspect_another();
+        }
         // Groups have numbers of their own.
         let newest = (progress.round)
             .max(job.lineage.newest_round())
@@ -89,7 +92,7 @@ impl Job {
         job.takeover = Some(TakeOver::new(
             now + job.settings.take_over(),
             newest.filter(|_| progress.rounds_lead),
-            progress.planned,
+            progress,
             absent,
             saved.slots.values(),
         ));

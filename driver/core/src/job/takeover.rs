@@ -22,7 +22,7 @@ use elasticrun_protocol::{
 use super::{Job, Out, going_back::GoingBack};
 use crate::{
     AgentConnected, Time,
-    journal::{Applied, SlotsEntry},
+    journal::{Applied, Progress, SlotsEntry},
     mutant::{Mutant, planted},
 };
 
@@ -41,6 +41,8 @@ pub(super) struct TakeOver {
     recorded: Option<Round>,
     /// The newest planned round of the records.
     planned: Round,
+    /// Rounds led when the records were written: `planned` is the number of a round, and not of a group.
+    led: bool,
     /// The round that agents report as the newest started one.
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
@@ -71,7 +73,7 @@ impl TakeOver {
     pub(super) fn new<'a>(
         until: Time,
         recorded: Option<Round>,
-        planned: Round,
+        progress: Progress,
         absent: BTreeSet<HostId>,
         slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
     ) -> Self {
@@ -87,7 +89,8 @@ impl TakeOver {
             is_replaced: false,
             until,
             recorded,
-            planned,
+            planned: progress.planned,
+            led: progress.rounds_lead,
             round: None,
             holders: 0,
             decided: false,

@@ -98,6 +98,8 @@ pub struct Progress {
     pub rounds_lead: bool,
     /// A member of the last round has finished.
     pub ending: bool,
+    /// A later round may have started of which no member is known, and may train where no agent is back.
+    pub unseen: bool,
 }
 
 /// A known host.

@@ -1,13 +1,91 @@
 //! Drivers that die one after the other, and groups that are cut off in turn: what the last one must know of those before.
 
 use elasticrun_core::{Decision, RestartMode, Settings};
-use elasticrun_protocol::control::{AdoptedPhase, Exit};
+use elasticrun_protocol::{
+    AgentCommand, Round,
+    control::{AdoptedPhase, Adoption, Exit},
+};
 
 use crate::{
     harness::{Harness, host, seconds},
-    later_driver::{elastic, scripts},
+    later_driver::{elastic, kept_of, scripts, took_over, went_on_without_a},
     returning::rounds,
 };
+
+/// The commands to end a round on a host.
+fn aborts(harness: &Harness, name: &str) -> usize {
+    let aborts = |(host, command): &&(_, AgentCommand)| {
+        *host == name.into() && matches!(command, AgentCommand::Abort { .. })
+    };
+    harness.sent.iter().filter(aborts).count()
+}
+
+/// The first driver has started round 1 on a. The second one knows nothing of it and has gone on with b. The third one knows
+/// only that a later round was planned. The two drivers lost this many of their last records. Gives what the agent of a has kept.
+fn third_driver(first: usize, second: usize) -> Option<(Harness, Adoption)> {
+    let mut harness = Harness::new(Settings {
+        spares: 2,
+        ..Settings::elastic(2, 1, Some(2))
+    });
+    let list = [host("a", 2), host("b", 2)];
+    harness.returns = true;
+    harness.list(&list);
+    assert_eq!(harness.members(), [("a".into(), 0), ("a".into(), 1)]);
+    let of_a = kept_of(&harness, "a");
+    harness.driver_dies(first);
+    let (_, started) = harness.recorded_rounds()?;
+    if started.is_some() {
+        return None;
+    }
+    harness.unreachable.insert("a".into());
+    harness.list(&list);
+    harness.comes_back_with_workers("b");
+    harness.pass_with(&["b"], seconds(30));
+    assert_eq!(rounds(&harness), 1, "{first}");
+    harness.driver_dies(second);
+    let (planned, started) = harness.recorded_rounds()?;
+    (started.is_none() && planned > Round(1)).then_some((harness, of_a))
+}
+
+/// A later round may train where no agent is back.
+#[test]
+fn a_round_that_a_driver_has_gone_on_without_ends_as_soon_as_its_agent_is_back() {
+    let mut found = false;
+    let lost = (0..8).flat_map(|first| (0..8).map(move |second| (first, second)));
+    for (mut harness, of_a) in lost.filter_map(|(first, second)| third_driver(first, second)) {
+        found = true;
+        harness.comes_back_as("a", of_a);
+        assert_eq!(aborts(&harness, "a"), 1, "{:?}", harness.sent);
+    }
+    assert!(found);
+}
+
+/// Round 2 was planned on b, and its start is not recorded. The second driver has met another agent on b.
+#[test]
+fn the_next_driver_waits_as_well_for_a_round_of_which_no_member_is_known() {
+    let mut found = false;
+    for (mut harness, _) in (0..6).filter_map(went_on_without_a) {
+        found = true;
+        let list = [host("a", 2), host("b", 2)];
+        let fence = harness.job.settings().fence;
+        harness.lose_silently("b");
+        harness.list(&list);
+        harness.comes_back_with_workers("a");
+        harness.connects("b");
+        harness.pass_with(&["a", "b"], fence - seconds(1));
+        assert!(took_over(&harness) && rounds(&harness) == 0);
+        harness.driver_dies(0);
+        harness.list(&list);
+        harness.comes_back_with_workers("a");
+        harness.comes_back_with_workers("b");
+        assert!(took_over(&harness), "no other agent is awaited");
+        harness.pass_with(&["a", "b"], fence - seconds(1));
+        assert_eq!(rounds(&harness), 0, "R11");
+        harness.pass_with(&["a", "b"], seconds(2));
+        assert_eq!(rounds(&harness), 1);
+    }
+    assert!(found);
+}
 
 #[test]
 fn processes_of_a_group_are_in_no_round_once_another_is_found_to_have_the_sdk() {

@@ -3,7 +3,8 @@
 //!
 //! - T1 The round goes on only if the agents of all its members report it as started, and each member as training or
 //!   finished. If a later one was planned, agents that are not back may be in that one, and a new agent cannot say what the former one
-//!   of its host did. So all agents must be back.
+//!   of its host did. So all agents must be back. If the driver of the records did not know the round and has planned a later
+//!   one, the round is over in any case.
 //!   Otherwise the round is aborted, and the next one forms with those that are back (R12).
 //! - T3 A round that is aborted, or whose start was not recorded, may train unseen on hosts that are not back. The fence counts
 //!   from the start of this driver, which is after the last heartbeat that the former driver has answered (R11).
@@ -14,7 +15,7 @@ use elasticrun_protocol::{AgentCommand, AgentReport, HostId, Process, Round, con
 
 use super::{
     super::{Job, Out, adopting::process_of},
-    Reported,
+    Reported, TakeOver,
 };
 use crate::{
     Command, Decision, Time,
@@ -49,7 +50,8 @@ impl Job {
             } else if waits {
                 // Members that are back leave a broken round, and each older one, while the others are on their way.
                 let may_go_on = self.registry.round();
-                let may_go_on = may_go_on.filter(|_| !self.is_round_broken());
+                let is_over = self.is_round_broken() || self.is_left_behind();
+                let may_go_on = may_go_on.filter(|_| !is_over);
                 self.abort_former(None, may_go_on, out);
                 return true;
             } else {
@@ -72,7 +74,8 @@ impl Job {
     /// The started round, if each of its members is known to train or to have finished (T1).
     fn adoptable_round(&self) -> Option<Reported> {
         let reported = self.takeover.as_ref()?.round?;
-        if self.registry.round() != Some(reported.round) || self.may_be_in_another() {
+        let another = self.may_be_in_another() || self.registry.suspects_another();
+        if self.registry.round() != Some(reported.round) || another || self.is_left_behind() {
             return None;
         }
         let members = self.registry.processes();
@@ -91,9 +94,24 @@ impl Job {
         let known = self.registry.round();
         self.takeover.as_ref().is_some_and(|takeover| {
             let newer = known.is_none_or(|known| known < takeover.planned);
-            let lacks = takeover.is_replaced || !takeover.absent.is_empty();
-            newer && (takeover.is_blind || lacks)
+            newer && (takeover.is_blind || self.lacks_agents())
         })
+    }
+
+    /// Whether agents of the former driver are not back, or never come back.
+    fn lacks_agents(&self) -> bool {
+        let lacks = |takeover: &TakeOver| takeover.is_replaced || !takeover.absent.is_empty();
+        self.takeover.as_ref().is_some_and(lacks)
+    }
+
+    /// Whether the driver of the records did not know the newest round that agents report, and has gone on without it: the
+    /// records lack its start, and have a later plan. So a later round may have started.
+    fn is_left_behind(&self) -> bool {
+        let Some(takeover) = self.takeover.as_ref().filter(|takeover| takeover.led) else {
+            return false;
+        };
+        let is_past = |round| takeover.recorded < Some(round) && round < takeover.planned;
+        (takeover.round).is_some_and(|reported| is_past(reported.round))
     }
 
     /// Whether hosts that the records do not know have members of the started round.
@@ -179,7 +197,7 @@ impl Job {
             self.registry.suspect_another();
         }
         // Members that neither records nor agents name are out of reach as well.
-        let mut lost = self.registry.unknown() > 0 || self.may_be_in_another();
+        let mut lost = self.registry.unknown() > 0 || self.registry.suspects_another();
         for (host, members) in self.registry.processes() {
             let up = self.is_up(&host);
             for process in members {
@@ -198,12 +216,18 @@ impl Job {
         lost
     }
 
+    /// Members that are out of reach may train until the end of their lease. The time of this driver begins after the last
+    /// heartbeat that the former one has answered (T3). Agents that were back and are away again had answers of this driver.
+    fn fence_former(&mut self) {
+        let former = Time::ZERO + self.settings.fence;
+        self.fenced_until = self.fenced_until.max(Some(former));
+    }
+
     /// The round does not go on: its members that are back leave it, and the next round forms.
     fn abandon_round(&mut self, now: Time, out: &mut Out) {
         let lost = self.lose_absent_members();
         if lost {
-            // The time of this driver begins after the last heartbeat that the former one has answered (T3).
-            self.fenced_until = Some(Time::ZERO + self.settings.fence);
+            self.fence_former();
         }
         for host in self.registry.processes().into_keys() {
             if !self.is_up(&host) {
@@ -311,7 +335,7 @@ impl Job {
             None => {
                 self.groups.end(now, Cause::DriverReplaced, u32::MAX);
                 if self.lose_absent_members() {
-                    self.fenced_until = Some(Time::ZERO + self.settings.fence);
+                    self.fence_former();
                 }
                 if self.registry.round().is_none() && !living.is_empty() {
                     // Scripts that have ended well were in one group with those that are stopped. It begins anew as a whole.
