@@ -66,6 +66,8 @@ pub struct Registry {
     counts: [u32; 7],
     /// A later round may train, of which no member is known.
     unnamed: bool,
+    /// A later round has started, of which no member is known.
+    is_past: bool,
     /// A member has finished: no further round follows this one.
     ending: bool,
     /// Hosts whose record has changed.
@@ -121,6 +123,11 @@ impl Registry {
     /// Learns the number of members on all hosts.
     pub(crate) fn expect(&mut self, size: u32) {
         self.size = self.size.max(size);
+    }
+
+    /// An agent has a commit of a round, which has started therefore.
+    pub(crate) fn saw_commit(&mut self, round: Round) {
+        self.is_past |= self.round.is_some_and(|last| last < round);
     }
 
     /// A later round may train, of which no member is known.
@@ -291,10 +298,11 @@ impl Registry {
         self.all_ended() && self.count(State::Failed) == 0
     }
 
-    /// Whether every member failed by itself. A member that was stopped with its failure domain did not.
+    /// Whether every member failed by itself. A member that was stopped with its failure domain did not. Members of a later
+    /// round that are not known may not have.
     pub fn all_failed_by_themselves(&self) -> bool {
         let failed = self.count(State::Failed);
-        failed > 0 && failed == self.total()
+        failed > 0 && failed == self.total() && !self.is_past
     }
 
     /// Whether members may train where the driver cannot observe them: some were lost with their hosts, and no other is

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 126] = [
+const ONCE_FAILED: [(u64, &str); 127] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -464,6 +464,10 @@ const ONCE_FAILED: [(u64, &str); 126] = [
     (
         6_000_273,
         "the model forgot that a host went out of reach as a take-over ended",
+    ),
+    (
+        6_034_667,
+        "the failures of an earlier round ended a job whose last round was not recorded",
     ),
     (
         6_047_563,

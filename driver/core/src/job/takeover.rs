@@ -224,8 +224,9 @@ impl Job {
             .as_ref()
             .and_then(|takeover| takeover.recorded);
         let commits = adoption.kept.iter().flat_map(|kept| &kept.commits);
-        for commit in commits {
-            if Some(commit.round) > recorded && commit.epoch > DriverEpoch(0) {
+        for commit in commits.filter(|commit| commit.epoch > DriverEpoch(0)) {
+            self.registry.saw_commit(commit.round);
+            if Some(commit.round) > recorded {
                 self.budgets.saw_round(commit.round);
             }
         }

@@ -2,13 +2,13 @@
 
 use elasticrun_core::{Decision, RestartMode, Settings};
 use elasticrun_protocol::{
-    AgentCommand, Round,
-    control::{AdoptedPhase, Adoption, Exit},
+    AgentCommand, FromAgent, Round,
+    control::{AdoptedPhase, Adoption, Exit, Kept},
 };
 
 use crate::{
-    harness::{Harness, host, seconds},
-    later_driver::{elastic, kept_of, scripts, took_over, went_on_without_a},
+    harness::{Harness, commit, host, seconds},
+    later_driver::{elastic, exited, kept_of, scripts, took_over, trains, went_on_without_a},
     returning::rounds,
 };
 
@@ -85,6 +85,39 @@ fn the_next_driver_waits_as_well_for_a_round_of_which_no_member_is_known() {
         assert_eq!(rounds(&harness), 1);
     }
     assert!(found);
+}
+
+/// A has left round 2, whose start is not recorded. All members of round 1 failed in it or later.
+#[test]
+fn failures_of_the_members_of_an_earlier_round_do_not_end_the_job() {
+    let mut harness = trains(elastic());
+    let mut of_a = kept_of(&harness, "a");
+    harness.driver_dies(0);
+    for slot in [0, 1] {
+        let process = harness.forgets("b", slot);
+        harness.says_to_nobody("b", exited(process, Exit::Code(1)));
+    }
+    harness.comes_back_with_workers("b");
+    for (worker, number) in of_a.workers.iter_mut().zip(1..) {
+        harness.forgets("a", worker.process.local_rank.0);
+        of_a.kept.push(Kept {
+            process: worker.process,
+            commits: vec![commit(2, number)],
+        });
+    }
+    let ends = of_a.workers.drain(..).map(|worker| worker.process);
+    of_a.round = None;
+    of_a.reports = ends
+        .zip(1000..)
+        .map(|(process, number)| FromAgent {
+            epoch: of_a.epoch,
+            number,
+            report: exited(process, Exit::Code(1)),
+        })
+        .collect();
+    harness.comes_back_as("a", of_a);
+    assert!(took_over(&harness));
+    assert_eq!(harness.outcome, None);
 }
 
 #[test]
