@@ -140,9 +140,8 @@ impl Job {
                 ..
             } = &report
             {
-                // What the end means is decided when the agent returns, or with the loss of its host. The others of its group
-                // cannot go on without it, so no fence is needed.
-                self.groups.member_reaped();
+                // The others of its group cannot go on without it, so no fence is needed.
+                self.reaped(&host, *process);
                 self.exit_known(&host, *process, exit, tail, out);
             }
             self.fleet.release_applied(&host);

@@ -103,6 +103,14 @@ impl Job {
         }
     }
 
+    /// Handles the end of a process. The others of its group cannot continue without it. A process of an earlier group says
+    /// nothing of the last one, which may run where the job does not see it (R11).
+    pub(super) fn reaped(&mut self, host: &HostId, process: Process) {
+        if self.registry.rank(host, process).is_some() {
+            self.groups.member_reaped();
+        }
+    }
+
     /// Handles members that were lost with their host. This is a change of the members, so it uses no restart.
     pub(super) fn group_lost_host(&mut self, now: Time, host: &HostId, out: &mut Out) {
         if !self.is_ending() {

@@ -339,7 +339,7 @@ impl Job {
     ) {
         let process = live.process;
         self.blacklist.went(now, host, process.local_rank);
-        self.groups.member_reaped();
+        self.reaped(host, process);
         let old = self.groups.leads() && planted(Mutant::GroupOldMemberFails);
         match live.life {
             Life::Stopping if exit.is_success() || !(planted(Mutant::RemovedFails) || old) => {

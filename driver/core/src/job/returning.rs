@@ -302,7 +302,7 @@ impl Job {
         self.fleet.end(host, live.process);
         self.waitlist.leave(host, live.process);
         self.blacklist.went(now, host, live.process.local_rank);
-        self.groups.member_reaped();
+        self.reaped(host, live.process);
         self.dirty_hosts.insert(host.clone());
         if never && in_play {
             // The group lacks a member that is named to all others.

@@ -3,12 +3,14 @@
 use elasticrun_core::{Decision, RestartMode, Settings};
 use elasticrun_protocol::{
     AgentCommand, FromAgent, Round,
-    control::{AdoptedPhase, Adoption, Exit, Kept},
+    control::{AdoptedPhase, Adoption, Exit, Kept, StopReason},
 };
 
 use crate::{
     harness::{Harness, commit, host, seconds},
-    later_driver::{elastic, exited, kept_of, scripts, took_over, trains, went_on_without_a},
+    later_driver::{
+        assert_stopped, elastic, exited, kept_of, scripts, took_over, trains, went_on_without_a,
+    },
     returning::rounds,
 };
 
@@ -18,6 +20,13 @@ fn aborts(harness: &Harness, name: &str) -> usize {
         *host == name.into() && matches!(command, AgentCommand::Abort { .. })
     };
     harness.sent.iter().filter(aborts).count()
+}
+
+fn process_mode(settings: Settings) -> Settings {
+    Settings {
+        restart_mode: RestartMode::Process,
+        ..settings
+    }
 }
 
 /// The first driver has started round 1 on a. The second one knows nothing of it and has gone on with b. The third one knows
@@ -156,6 +165,32 @@ fn the_elastic_timeout_waits_for_starts_whose_time_began_with_an_attach() {
         harness.joins(name, slot);
     }
     assert_eq!((rounds(&harness), harness.size()), (1, 4));
+}
+
+/// The first group was on a. The script of the second one was told to stop, and may run on while b is out of reach.
+#[test]
+fn the_end_of_a_process_of_an_earlier_group_says_nothing_of_the_last_one() {
+    let mut harness = Harness::new(process_mode(Settings::elastic(1, 1, Some(2))));
+    (harness.returns, harness.slow) = (true, true);
+    harness.list(&[host("a", 1)]);
+    let fence = harness.job.settings().fence;
+    let of_a = kept_of(&harness, "a");
+    harness.breaks_off("a");
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass_with(&["b"], fence + seconds(5));
+    assert_eq!((harness.runs("a"), harness.runs("b")), (1, 1));
+    harness.passive.extend(["a".into(), "b".into()]);
+    harness.returns("a", of_a);
+    harness.pass_with(&["a", "b"], seconds(3));
+    let process = harness.current("b", 0);
+    assert_stopped(&harness, "b", process, StopReason::Removed);
+    harness.breaks_off("b");
+    harness.passive.remove("a");
+    harness.kill("a", 0);
+    harness.pass_with(&["a"], seconds(3));
+    assert_eq!(harness.runs("a"), 0, "R11");
+    harness.pass_with(&["a"], fence + seconds(5));
+    assert_eq!(harness.runs("a"), 1);
 }
 
 /// The script of c has ended, and c has left.

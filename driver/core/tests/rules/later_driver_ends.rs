@@ -46,7 +46,7 @@ fn scripts_of_which_one_is_stopped_are_no_success_if_their_group_is_unknown() {
         harness.comes_back_and_says(name, ends);
     }
     harness.list(&[host("a", 2), host("b", 2)]);
-    harness.pass(seconds(10));
+    harness.pass(seconds(12));
     assert!(took_over(&harness));
     assert_eq!(harness.outcome, None);
     assert_eq!(harness.runs("a") + harness.runs("b"), 4, "the next group");
