@@ -354,6 +354,16 @@ impl Fleet {
         processes
     }
 
+    /// Records the end of a process of a host that is away.
+    pub(crate) fn end_away(&mut self, id: &HostId, process: Process) -> Option<Live> {
+        let Agent::Away(away) = &mut self.hosts.get_mut(id)?.agent else {
+            return None;
+        };
+        let index = away.live.iter().position(|live| live.process == process)?;
+        self.changed.mark(id);
+        Some(away.live.remove(index))
+    }
+
     /// Records the return of an agent with its processes and its memory, over another connection. `None` if it was
     /// lost.
     pub(crate) fn come_back(

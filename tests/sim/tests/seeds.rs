@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 128] = [
+const ONCE_FAILED: [(u64, &str); 130] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -474,12 +474,20 @@ const ONCE_FAILED: [(u64, &str); 128] = [
         "the elastic timeout did not wait for processes whose start timeout began with an attach",
     ),
     (
+        6_136_145,
+        "a job that was stopped during a take-over did not say how a worker had ended",
+    ),
+    (
         7_079_784,
         "the end of a process of an earlier group let the next group start beside one out of reach",
     ),
     (
         7_193_074,
         "the model took a process since an attach that no record had for one in no group",
+    ),
+    (
+        7_140_984,
+        "a job waited for a member whose end was known, since its host was out of reach",
     ),
 ];
 

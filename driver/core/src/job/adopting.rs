@@ -69,21 +69,10 @@ impl Job {
                 };
                 self.fleet.adopt(now, host, process, life, 0);
             }
-            let takeover = self
-                .takeover
-                .as_mut()
-                .filter(|_| is_failure(&report.report));
-            match takeover.filter(|takeover| !takeover.is_decided()) {
-                Some(takeover) => {
-                    let failure = (host.clone(), report.report.clone());
-                    takeover.failures.push(failure);
-                    self.fleet
-                        .hold_back_applied(host, report.number.saturating_sub(1));
-                }
-                None if is_news(&report.report) => {
-                    self.reported(now, host, report.report.clone(), out);
-                }
-                None => {}
+            if is_failure(&report.report) && self.is_taking_over() {
+                self.hold_back(host, report.number, report.report.clone());
+            } else if is_news(&report.report) {
+                self.reported(now, host, report.report.clone(), out);
             }
         }
     }
@@ -101,17 +90,32 @@ impl Job {
     ) {
         let up = self.fleet.host(host).and_then(|state| state.up());
         let waits = self.groups.leads() || up.is_some_and(|up| up.recorded.is_some());
-        let takeover = self.takeover.as_mut();
-        match takeover.filter(|takeover| waits && !takeover.is_decided()) {
-            Some(takeover) if is_failure(&report) => {
-                if let Some(process) = process_of(&report) {
-                    self.blacklist.went(now, host, process.local_rank);
-                }
-                takeover.failures.push((host.clone(), report));
-                self.fleet.hold_back_applied(host, number.saturating_sub(1));
+        if waits && self.is_taking_over() && is_failure(&report) {
+            if let Some(process) = process_of(&report) {
+                self.blacklist.went(now, host, process.local_rank);
             }
-            _ => self.reported(now, host, report, out),
+            self.hold_back(host, number, report);
+        } else {
+            self.reported(now, host, report, out);
         }
+    }
+
+    /// Keeps a failure until it is decided which round goes on. How a process ended that has failed before is known at once,
+    /// since the job may end meanwhile.
+    fn hold_back(&mut self, host: &HostId, number: u64, report: AgentReport) {
+        if let AgentReport::Exited {
+            process,
+            exit,
+            tail,
+            ..
+        } = &report
+        {
+            self.results.exited(host, *process, exit, tail);
+        }
+        if let Some(takeover) = &mut self.takeover {
+            takeover.failures.push((host.clone(), report));
+        }
+        self.fleet.hold_back_applied(host, number.saturating_sub(1));
     }
 
     /// Applies the failures that agents have reported before it was decided whether their round goes on. The first failure of a
@@ -143,6 +147,15 @@ impl Job {
                 // The others of its group cannot go on without it, so no fence is needed.
                 self.reaped(&host, *process);
                 self.exit_known(&host, *process, exit, tail, out);
+                // What the end means to a group is decided when the agent returns, or with the loss of its host.
+                let ended = (!self.groups.leads()).then(|| self.fleet.end_away(&host, *process));
+                if let Some(live) = ended.flatten() {
+                    if live.life != Life::Stopping {
+                        self.registry.returned(&host, *process, State::Ready);
+                    }
+                    let (exit, tail) = (exit.clone(), tail.clone());
+                    self.fleet_exit(now, &host, live, exit, &tail, out);
+                }
             }
             self.fleet.release_applied(&host);
         }

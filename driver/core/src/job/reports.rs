@@ -328,7 +328,7 @@ impl Job {
         self.fleet_exit(now, host, live, exit, tail, out);
     }
 
-    fn fleet_exit(
+    pub(super) fn fleet_exit(
         &mut self,
         now: Time,
         host: &HostId,

@@ -109,11 +109,6 @@ impl TakeOver {
     pub(super) fn absent(&self) -> impl Iterator<Item = &HostId> {
         self.absent.iter()
     }
-
-    /// Whether the job has decided whether the round of the former driver goes on.
-    pub(super) fn is_decided(&self) -> bool {
-        self.decided
-    }
 }
 
 impl Job {

@@ -1,8 +1,11 @@
 //! Drivers that die one after the other, and groups that are cut off in turn: what the last one must know of those before.
 
-use elasticrun_core::{Decision, RestartMode, Settings};
+use elasticrun_core::{
+    Decision, Event, RestartMode, Settings,
+    results::{Outcome, Reason},
+};
 use elasticrun_protocol::{
-    AgentCommand, FromAgent, Round,
+    AgentCommand, AgentReport, FromAgent, Round,
     control::{AdoptedPhase, Adoption, Exit, Kept, StopReason},
 };
 
@@ -167,6 +170,24 @@ fn the_elastic_timeout_waits_for_starts_whose_time_began_with_an_attach() {
     assert_eq!((rounds(&harness), harness.size()), (1, 4));
 }
 
+/// Process a:0 was lost, and the driver died before it heard how it had ended.
+#[test]
+fn the_exit_of_a_failed_worker_is_known_although_the_job_is_stopped_meanwhile() {
+    let mut harness = trains(elastic());
+    let process = harness.current("a", 0);
+    let silent = false;
+    harness.report("a", AgentReport::WorkerLost { process, silent });
+    harness.driver_dies(0);
+    harness.forgets("a", 0);
+    let exit = Exit::Signal(9);
+    harness.comes_back_and_says("a", vec![exited(process, exit.clone())]);
+    assert!(!took_over(&harness), "b is not back");
+    harness.event(Event::StopRequested { signal: 15 });
+    let first = harness.job.results().first_failure();
+    let first = first.expect("it is recorded");
+    assert_eq!((first.process, &first.exit), (Some(process), &Some(exit)));
+}
+
 /// The first group was on a. The script of the second one was told to stop, and may run on while b is out of reach.
 #[test]
 fn the_end_of_a_process_of_an_earlier_group_says_nothing_of_the_last_one() {
@@ -211,4 +232,23 @@ fn a_script_on_a_host_that_has_left_takes_no_slot_of_others() {
     assert!(!harness.notes.iter().any(waits), "{:?}", harness.notes);
     harness.joins("b", 0);
     assert_eq!((rounds(&harness), harness.size()), (1, 2));
+}
+
+/// The agent of a said how its workers had ended, and was out of reach as the agents of the others were given up.
+#[test]
+fn the_end_of_a_member_counts_although_its_host_is_away_when_the_take_over_ends() {
+    let mut harness = trains(elastic());
+    for slot in [0, 1] {
+        harness.finishes("a", slot);
+    }
+    harness.driver_dies(0);
+    let ends = [0, 1].map(|slot| exited(harness.forgets("a", slot), Exit::Code(slot as i32)));
+    harness.comes_back_and_says("a", ends.to_vec());
+    harness.unreachable.insert("b".into());
+    harness.breaks_off("a");
+    let limit = harness.job.settings().take_over();
+    harness.pass(limit + seconds(1));
+    assert!(took_over(&harness));
+    let expected = Outcome::WorkerFailed(Reason::NotAllSucceeded);
+    assert_eq!(harness.outcome, Some(expected));
 }
