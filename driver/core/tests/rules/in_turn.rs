@@ -214,6 +214,30 @@ fn the_end_of_a_process_of_an_earlier_group_says_nothing_of_the_last_one() {
     assert_eq!(harness.runs("a"), 1);
 }
 
+/// The agent of b, whose scripts may have failed, never comes back.
+#[test]
+fn scripts_of_one_host_are_no_success_if_their_group_is_unknown() {
+    let mut found = 0;
+    for lost in 0..10 {
+        let mut harness = scripts(process_mode(Settings::elastic(2, 1, Some(4))));
+        harness.driver_dies(lost);
+        if harness
+            .recorded_rounds()
+            .is_none_or(|(_, started)| started.is_some())
+        {
+            continue;
+        }
+        found += 1;
+        let ends = [0, 1].map(|slot| exited(harness.forgets("a", slot), Exit::Code(0)));
+        harness.comes_back_and_says("a", ends.to_vec());
+        harness.unreachable.insert("b".into());
+        harness.pass(seconds(30));
+        assert!(took_over(&harness));
+        assert_eq!(harness.outcome, None, "{lost}");
+    }
+    assert!(found > 0);
+}
+
 /// The script of c has ended, and c has left.
 #[test]
 fn a_script_on_a_host_that_has_left_takes_no_slot_of_others() {

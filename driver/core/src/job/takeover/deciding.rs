@@ -337,8 +337,9 @@ impl Job {
                 if self.lose_absent_members() {
                     self.fence_former();
                 }
-                if self.registry.round().is_none() && !living.is_empty() {
-                    // Scripts that have ended well were in one group with those that are stopped. It begins anew as a whole.
+                if self.registry.round().is_none() && (!living.is_empty() || self.lacks_agents()) {
+                    // Scripts that have ended well were in one group with those that are stopped, or whose end is not known. It
+                    // begins anew as a whole.
                     self.fleet.forget_done();
                     self.counted.forget();
                 }
