@@ -23,6 +23,8 @@ struct Asked {
 pub(super) struct Memory {
     /// Probes since the last round began.
     asked: BTreeMap<HostId, Asked>,
+    /// A host whose agent connects, so that its probe is void once the job admits the agent.
+    connecting: Option<HostId>,
     /// Other workers trained when the next round was planned.
     others_train: bool,
     /// A host whose workers wait and that is not probed, and since when.
@@ -32,11 +34,10 @@ pub(super) struct Memory {
 /// An event reaches the job.
 pub(crate) fn event(world: &mut World, event: &Event) {
     match event {
-        // A host that returns while its round is formed stays in the plan.
-        Event::AgentConnected(agent)
-            if agent.adoption.is_some() && is_planned(world, &agent.host) => {}
         Event::AgentConnected(agent) => {
-            world.invariants.newcomers.asked.remove(&agent.host);
+            // A host that returns while its round is formed stays in the plan.
+            let stays = agent.adoption.is_some() && is_planned(world, &agent.host);
+            world.invariants.newcomers.connecting = (!stays).then(|| agent.host.clone());
         }
         Event::Reported {
             host,
@@ -74,6 +75,12 @@ fn is_planned(world: &World, host: &HostId) -> bool {
 pub(super) fn on_command(world: &mut World, command: &Command) {
     let now = world.driver_now();
     match command {
+        Command::Admit { host, .. } => {
+            let memory = &mut world.invariants.newcomers;
+            if memory.connecting.as_ref() == Some(host) {
+                memory.asked.remove(host);
+            }
+        }
         Command::Send {
             host,
             command: AgentCommand::Probe { number, .. },
