@@ -2,7 +2,7 @@
 
 use elasticrun_protocol::{
     AgentReport, FromAgent, HostId, Process,
-    control::{AdoptedPhase, AdoptedWorker, Adoption},
+    control::{AdoptedPhase, AdoptedWorker, Adoption, StopReason},
 };
 
 use super::{Job, Out, takeover::TakeOver};
@@ -31,7 +31,7 @@ impl Job {
                 true => self.life_before(now, host, worker.process),
                 false => self.life_of(now, host, worker),
             };
-            self.adopt_process(now, host, worker, life);
+            self.adopt_process(now, host, worker, life, out);
             if is_lost {
                 self.blacklist.went(now, host, worker.process.local_rank);
             }
@@ -162,13 +162,26 @@ impl Job {
         self.results.outcome().is_none()
     }
 
-    fn adopt_process(&mut self, now: Time, host: &HostId, worker: &AdoptedWorker, life: Life) {
+    fn adopt_process(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        worker: &AdoptedWorker,
+        life: Life,
+        out: &mut Out,
+    ) {
         let AdoptedWorker {
             process, data_port, ..
         } = *worker;
         self.fleet.adopt(now, host, process, life, data_port);
+        let lives = worker.phase != AdoptedPhase::Dying;
+        let again = lives && !worker.stopping && self.was_stopping(host, process);
+        if again {
+            // The order of the former driver was lost with its connection.
+            self.send_stop(host, process, StopReason::Removed, out);
+        }
         // It may still fail by itself before it acts on that.
-        let told = worker.stopping && worker.phase != AdoptedPhase::Dying;
+        let told = lives && worker.stopping || again;
         let state = match life {
             Life::Stopping if !told => State::Stopped,
             _ => State::Ready,
@@ -206,7 +219,7 @@ impl Job {
 
     fn life_of(&self, now: Time, host: &HostId, worker: &AdoptedWorker) -> Life {
         match worker.phase {
-            _ if worker.stopping => Life::Stopping,
+            _ if worker.stopping || self.was_stopping(host, worker.process) => Life::Stopping,
             AdoptedPhase::Dying => Life::Stopping,
             // A member of a group trains from its start.
             AdoptedPhase::Starting if self.groups.leads() => {
@@ -220,10 +233,15 @@ impl Job {
         }
     }
 
+    /// Whether a former driver has asked a process to stop, or has counted its failure.
+    fn was_stopping(&self, host: &HostId, process: Process) -> bool {
+        let stopping = |takeover: &TakeOver| takeover.was_stopping(host, process);
+        self.takeover.as_ref().is_some_and(stopping)
+    }
+
     /// The state of a process before its last reports: a member of the last round was in it.
     fn life_before(&self, now: Time, host: &HostId, process: Process) -> Life {
-        let stopping = |takeover: &TakeOver| takeover.was_stopping(host, process);
-        if self.takeover.as_ref().is_some_and(stopping) {
+        if self.was_stopping(host, process) {
             return Life::Stopping;
         }
         // A group that goes on had all its members at the decision. What comes later is of another one, which is over.

@@ -374,7 +374,13 @@ impl Job {
         }
     }
 
-    fn send_stop(&self, host: &HostId, process: Process, why: StopReason, out: &mut Out) {
+    pub(super) fn send_stop(
+        &self,
+        host: &HostId,
+        process: Process,
+        why: StopReason,
+        out: &mut Out,
+    ) {
         self.send(host, AgentCommand::Stop { process, why }, out);
     }
 }

@@ -4,11 +4,14 @@ use elasticrun_core::{
     Decision, RestartMode, Settings,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::{AgentCommand, Round, control::Exit};
+use elasticrun_protocol::{
+    AgentCommand, Round,
+    control::{Exit, StopReason},
+};
 
 use crate::{
     harness::{Harness, commit, draining, host, range, seconds},
-    later_driver::{elastic, exited, failures, scripts, took_over, trains},
+    later_driver::{assert_stopped, elastic, exited, failures, scripts, took_over, trains},
     returning::rounds,
 };
 
@@ -187,4 +190,24 @@ fn members_of_an_older_round_leave_it_as_they_come_back() {
     let round = Round(1);
     let abort = ("b".into(), AgentCommand::Abort { round });
     assert!(harness.sent.contains(&abort), "{:?}", harness.sent);
+}
+
+/// The connection of its agent broke before the order arrived. Its host may be used again by now.
+#[test]
+fn a_process_that_a_former_driver_told_to_stop_is_told_again() {
+    let mut harness = trains(Settings {
+        cooldown: range(1, 300),
+        ..elastic()
+    });
+    harness.passive.insert("b".into());
+    harness.kill("b", 0);
+    let process = harness.current("b", 1);
+    assert_stopped(&harness, "b", process, StopReason::DomainFailed);
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("a");
+    harness.pass(seconds(2));
+    harness.comes_back_with_workers("b");
+    assert_stopped(&harness, "b", process, StopReason::Removed);
+    harness.kill("b", 1);
+    assert_eq!(failures(&harness), 0, "its end is no failure");
 }
