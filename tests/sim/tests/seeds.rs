@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 133] = [
+const ONCE_FAILED: [(u64, &str); 134] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -500,6 +500,10 @@ const ONCE_FAILED: [(u64, &str); 133] = [
     (
         360_097,
         "an order to stop was lost with its driver, and the process went on",
+    ),
+    (
+        295_990,
+        "a host named another as unreachable, was away, and its word still counted",
     ),
 ];
 

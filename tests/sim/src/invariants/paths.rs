@@ -141,6 +141,11 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
             failed(world, host);
             Ok(())
         }
+        // It may be lost, so a link that was broken by then says nothing about its other end.
+        Decision::HostAway { host, .. } if world.invariants.paths.broke.is_some() => {
+            world.invariants.paths.failed.extend(index_of(host));
+            Ok(())
+        }
         Decision::WentEarly { .. } | Decision::Interrupting { .. } => {
             world.invariants.paths.explained = true;
             Ok(())
