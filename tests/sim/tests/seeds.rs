@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 134] = [
+const ONCE_FAILED: [(u64, &str); 136] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -504,6 +504,14 @@ const ONCE_FAILED: [(u64, &str); 134] = [
     (
         295_990,
         "a host named another as unreachable, was away, and its word still counted",
+    ),
+    (
+        6_262_846,
+        "a worker had failed, its host was away, and its end was waited for",
+    ),
+    (
+        7_508_663,
+        "a member had failed before its host was away, and only its slot was out",
     ),
 ];
 

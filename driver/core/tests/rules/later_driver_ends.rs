@@ -211,3 +211,27 @@ fn a_process_that_a_former_driver_told_to_stop_is_told_again() {
     harness.kill("b", 1);
     assert_eq!(failures(&harness), 0, "its end is no failure");
 }
+
+/// All members have ended, so nothing is waited for.
+#[test]
+fn a_failure_that_was_reported_before_its_host_was_out_of_reach_counts() {
+    let mut harness = trains(elastic());
+    harness.driver_dies(0);
+    for (name, exits) in [
+        ("a", [Exit::Code(0), Exit::Signal(9)]),
+        ("b", [Exit::Code(0), Exit::Code(0)]),
+    ] {
+        let ends = exits.into_iter().zip(0..);
+        let ends = ends.map(|(exit, slot)| exited(harness.forgets(name, slot), exit));
+        let ends = ends.collect();
+        harness.comes_back_and_says(name, ends);
+        if name == "a" {
+            harness.breaks_off(name);
+        }
+    }
+    assert!(!took_over(&harness), "a may return");
+    harness.pass(harness.job.settings().take_over());
+    assert!(took_over(&harness) && failures(&harness) == 1);
+    let expected = Outcome::WorkerFailed(Reason::NotAllSucceeded);
+    assert_eq!(harness.outcome, Some(expected));
+}
