@@ -36,6 +36,8 @@ impl Job {
             false => ROUND_GAP * drivers,
         };
         let used = Round(progress.planned.0 + gap);
+        // This driver has planned none yet.
+        let possible = Round(progress.planned.0 + ROUND_GAP * drivers.saturating_sub(1));
         job.rounds.skip_to(used);
         job.groups.skip_to(used);
         let unrecorded = progress.unrecorded;
@@ -93,6 +95,7 @@ impl Job {
             now + job.settings.take_over(),
             newest.filter(|_| progress.rounds_lead),
             progress,
+            possible,
             absent,
             saved.slots.values(),
         ));

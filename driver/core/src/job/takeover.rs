@@ -41,6 +41,8 @@ pub(super) struct TakeOver {
     recorded: Option<Round>,
     /// The newest planned round of the records.
     planned: Round,
+    /// The newest round that a driver may have planned before this one. Those without records have numbers of their own.
+    possible: Round,
     /// Rounds led when the records were written: `planned` is the number of a round, and not of a group.
     led: bool,
     /// The round that agents report as the newest started one.
@@ -74,6 +76,7 @@ impl TakeOver {
         until: Time,
         recorded: Option<Round>,
         progress: Progress,
+        possible: Round,
         absent: BTreeSet<HostId>,
         slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
     ) -> Self {
@@ -90,6 +93,7 @@ impl TakeOver {
             until,
             recorded,
             planned: progress.planned,
+            possible,
             led: progress.rounds_lead,
             round: None,
             holders: 0,

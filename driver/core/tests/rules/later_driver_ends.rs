@@ -6,7 +6,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     AgentCommand, Round,
-    control::{Exit, StopReason},
+    control::{Adoption, Exit, StopReason},
 };
 
 use crate::{
@@ -234,4 +234,45 @@ fn a_failure_that_was_reported_before_its_host_was_out_of_reach_counts() {
     assert!(took_over(&harness) && failures(&harness) == 1);
     let expected = Outcome::WorkerFailed(Reason::NotAllSucceeded);
     assert_eq!(harness.outcome, Some(expected));
+}
+
+/// Round 1 trains on a, and the second driver begins round 102 on b. The third one has no record of either. Gives what the
+/// agent of a has kept.
+fn two_drivers_die(lost: (usize, usize)) -> Option<(Harness, Adoption)> {
+    let mut harness = Harness::new(Settings {
+        spares: 2,
+        ..Settings::elastic(2, 1, Some(2))
+    });
+    harness.returns = true;
+    let all = [host("a", 2), host("b", 2)];
+    harness.list(&all);
+    assert_eq!(harness.members(), [("a".into(), 0), ("a".into(), 1)]);
+    let unrecorded = Some((Round(1), None));
+    harness.driver_dies(lost.0);
+    if harness.recorded_rounds() != unrecorded {
+        return None;
+    }
+    let kept = harness.adoption("a");
+    harness.unreachable.insert("a".into());
+    harness.comes_back_with_workers("b");
+    harness.list(&all);
+    harness.pass(seconds(30));
+    assert_eq!((harness.round(), harness.runs("b")), (Round(102), 2));
+    harness.driver_dies(lost.1);
+    (harness.recorded_rounds() == unrecorded).then_some((harness, kept))
+}
+
+#[test]
+fn a_round_does_not_go_on_while_others_may_be_in_one_of_a_driver_without_records() {
+    let lost = (0..8).flat_map(|first| (0..16).map(move |second| (first, second)));
+    let mut found = false;
+    for (mut harness, kept) in lost.filter_map(two_drivers_die) {
+        found = true;
+        harness.comes_back_as("a", kept);
+        assert!(!took_over(&harness), "{:?}", harness.notes);
+        harness.comes_back_with_workers("b");
+        assert_eq!(harness.round(), Round(102), "it goes on");
+        assert!(took_over(&harness));
+    }
+    assert!(found);
 }

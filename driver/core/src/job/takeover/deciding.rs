@@ -93,7 +93,7 @@ impl Job {
     fn may_be_in_another(&self) -> bool {
         let known = self.registry.round();
         self.takeover.as_ref().is_some_and(|takeover| {
-            let newer = known.is_none_or(|known| known < takeover.planned);
+            let newer = known.is_none_or(|known| known < takeover.possible);
             newer && (takeover.is_blind || self.lacks_agents())
         })
     }
