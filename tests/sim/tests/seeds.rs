@@ -4,11 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-<<<<<<< HEAD
-const ONCE_FAILED: [(u64, &str); 136] = [
-=======
-const ONCE_FAILED: [(u64, &str); 124] = [
->>>>>>> 1ecf11cb (fix(core): a round does not go on beside one of a driver without records)
+const ONCE_FAILED: [(u64, &str); 138] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -520,6 +516,10 @@ const ONCE_FAILED: [(u64, &str); 124] = [
     (
         7_505_472,
         "a round went on, and a driver without records had begun another one",
+    ),
+    (
+        6_276_258,
+        "all members of a round had succeeded, and a later one was not known to anybody",
     ),
 ];
 

@@ -109,8 +109,9 @@ pub(crate) fn comes_back(world: &mut World, host: &HostId, adoption: &Adoption) 
     memory.later = memory.later.map(|known| known.max(newest));
     let started = adoption.round.as_ref().map(|round| round.round);
     if started > memory.started {
-        // Failures before it are none of its episode.
+        // Failures before it are none of its episode. A member that has finished in the round before it ends no job.
         memory.started = started;
+        world.invariants.r10.goes_on();
         world.reference.round_began();
         world.blame.round_began();
     }
@@ -158,11 +159,6 @@ pub(super) fn forget_unknown(world: &mut World) {
     if let Some(known) = world.invariants.later_driver.later {
         world.history.forget_unknown(|round| Some(round) <= known);
     }
-}
-
-/// Whether the driver can know that any round has started.
-pub(super) fn knows_any(world: &World) -> bool {
-    world.invariants.later_driver.later != Some(None)
 }
 
 /// Checks that the records know of all failures and ends.

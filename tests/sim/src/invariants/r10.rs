@@ -32,6 +32,11 @@ impl Memory {
         (self.ended, self.finishing) = (false, saved.progress.ending);
         self.failures = saved.failures.count;
     }
+
+    /// The driver learns of a later round than the one in which a member may have finished.
+    pub(super) fn goes_on(&mut self) {
+        self.finishing = false;
+    }
 }
 
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
@@ -172,10 +177,11 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
     }
 }
 
-/// All members of the last round have ended with 0.
+/// All members of the last round that the driver can know of have ended with 0.
 fn succeeded(world: &World) -> Result<(), String> {
-    let last = world.rounds.last_key_value();
-    let Some((number, round)) = last.filter(|_| later_driver::knows_any(world)) else {
+    let mut rounds = world.rounds.iter().rev();
+    let last = rounds.find(|(round, _)| later_driver::knows(world, **round));
+    let Some((number, round)) = last else {
         // The job ran scripts that never came to run(), as far as the driver can know.
         let done = world.driver.job.fleet().done();
         return if done > 0 {
