@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 138] = [
+const ONCE_FAILED: [(u64, &str); 139] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -520,6 +520,10 @@ const ONCE_FAILED: [(u64, &str); 138] = [
     (
         6_276_258,
         "all members of a round had succeeded, and a later one was not known to anybody",
+    ),
+    (
+        6_277_372,
+        "a group that lacked a member ended, and the verdict was thought to wait",
     ),
 ];
 

@@ -71,6 +71,12 @@ impl World {
             .unwrap_or_default()
     }
 
+    /// Whether an agent has started a process.
+    pub(crate) fn has_begun(&self, host: usize, process: Process) -> bool {
+        let ended = self.fates.contains_key(&(host, process));
+        ended || self.hosts[host].workers.contains_key(&process)
+    }
+
     /// A process begins. An earlier one of its slot may have had its number, if its agent has ended and the record of its start
     /// is lost.
     pub(super) fn forget_namesake(&mut self, host: usize, process: Process) {

@@ -79,9 +79,20 @@ fn too_early(world: &World, current: Option<&Current>, commands: &[Command]) -> 
         !(world.reference).is_usable(world.driver_now(), host, process.local_rank)
     });
     let early = world.driver_now().since(current.began) < UNDECIDED;
-    let changed = changed || removed || is_left_behind(world, current);
+    let changed =
+        changed || removed || is_left_behind(world, current) || lacks_member(world, current);
     if early && !changed && alive.next().is_some() {
         return Err("others may still attach".into());
     }
     Ok(())
+}
+
+/// Whether the order to start a member was lost with the connection of its agent, which has returned. The group cannot run
+/// without that member.
+fn lacks_member(world: &World, current: &Current) -> bool {
+    let fleet = world.driver.job.fleet();
+    current.members.iter().any(|(host, process)| {
+        let up = fleet.host(host).is_some_and(|state| state.up().is_some());
+        up && index_of(host).is_some_and(|index| !world.has_begun(index, *process))
+    })
 }
