@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 139] = [
+const ONCE_FAILED: [(u64, &str); 140] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -524,6 +524,10 @@ const ONCE_FAILED: [(u64, &str); 139] = [
     (
         6_277_372,
         "a group that lacked a member ended, and the verdict was thought to wait",
+    ),
+    (
+        6_274_646,
+        "a group of which all members were lost came back with a failure",
     ),
 ];
 

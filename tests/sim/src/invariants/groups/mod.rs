@@ -17,7 +17,10 @@ use std::{
 };
 
 use elasticrun_core::{
-    Command, Decision, Event, RestartMode, Time, fleet::Life, journal::Saved, registry::State,
+    Command, Decision, Event, RestartMode, Time,
+    fleet::Life,
+    journal::{MemberEntry, Saved},
+    registry::State,
 };
 use elasticrun_protocol::{AgentReport, HostId, LocalRank, Process, Round, control::Adoption};
 
@@ -83,10 +86,12 @@ pub(super) fn resumed(world: &mut World, saved: &Saved) {
     memory.attached = memory.gave_way.then_some(Time::ZERO);
     if let Some(current) = &mut memory.current {
         current.began = Time::ZERO;
-        // The end of the group may not be recorded, and is decided anew.
+        // The end of the group may not be recorded, and is decided anew. Members that were lost with their hosts may come back.
         let lives = |state: State| matches!(state, State::Ready | State::Finished);
-        let mut members = saved.members.values().flat_map(|entry| &entry.members);
-        current.over &= !members.any(|member| lives(member.state));
+        let members = || saved.members.values().flat_map(|entry| &entry.members);
+        let is_lost = |member: &MemberEntry| member.state == State::LostWithHost;
+        let all_lost = members().next().is_some() && members().all(is_lost);
+        current.over &= !members().any(|member| lives(member.state)) && !all_lost;
         let ended = |who: &(HostId, Process), state: State| {
             let entry = saved.members.get(&who.0);
             let mut members = entry.into_iter().flat_map(|entry| &entry.members);
