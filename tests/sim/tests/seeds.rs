@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 140] = [
+const ONCE_FAILED: [(u64, &str); 141] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -528,6 +528,10 @@ const ONCE_FAILED: [(u64, &str); 140] = [
     (
         6_274_646,
         "a group of which all members were lost came back with a failure",
+    ),
+    (
+        7_661_363,
+        "a driver without records died, and the next one started a group beside another",
     ),
 ];
 

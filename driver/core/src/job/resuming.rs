@@ -98,6 +98,7 @@ impl Job {
             possible,
             absent,
             saved.slots.values(),
+            progress.epoch > DriverEpoch(0),
         ));
         job.recorded.progress = job.progress();
         job.recorded.relapses = job.relapses.clone();

@@ -33,7 +33,8 @@ pub(super) struct TakeOver {
     absent: BTreeSet<HostId>,
     /// The agent of such a host is gone: another one has connected in its place.
     is_replaced: bool,
-    /// The journal names no agent. Its last records may be lost, so agents may come back all the same.
+    /// The journal names no agent, or no driver has recorded how far the job has come. Its last records may be lost, so agents
+    /// may come back all the same.
     is_blind: bool,
     /// When the agents that are not back are given up.
     until: Time,
@@ -71,7 +72,8 @@ struct Reported {
 }
 
 impl TakeOver {
-    /// A take-over that begins with these records, and waits for the agents of these hosts.
+    /// A take-over that begins with these records, and waits for the agents of these hosts. `has_progress`: a driver has
+    /// recorded how far the job has come.
     pub(super) fn new<'a>(
         until: Time,
         recorded: Option<Round>,
@@ -79,6 +81,7 @@ impl TakeOver {
         possible: Round,
         absent: BTreeSet<HostId>,
         slots: impl Iterator<Item = &'a SlotsEntry> + Clone,
+        has_progress: bool,
     ) -> Self {
         let applied = slots.clone();
         let applied = applied.filter_map(|entry| Some((entry.host.clone(), entry.applied?)));
@@ -87,7 +90,7 @@ impl TakeOver {
             applied: applied.collect(),
             intact: intact.map(|entry| entry.host.clone()).collect(),
             stopping: slots.flat_map(SlotsEntry::stopping_processes).collect(),
-            is_blind: absent.is_empty(),
+            is_blind: absent.is_empty() || !has_progress,
             absent,
             is_replaced: false,
             until,

@@ -276,3 +276,31 @@ fn a_round_does_not_go_on_while_others_may_be_in_one_of_a_driver_without_records
     }
     assert!(found);
 }
+
+/// The first driver has lost all records. The second one dies as it has recorded the agent of b, which ran no script.
+#[test]
+fn no_group_starts_while_one_may_run_of_which_no_driver_knows() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        ..Settings::elastic(1, 1, Some(2))
+    });
+    (harness.slow, harness.returns) = (true, true);
+    let all = [host("a", 2), host("b", 2)];
+    harness.list(&all);
+    assert_eq!((harness.runs("a"), harness.runs("b")), (2, 0));
+    harness.connects("b");
+    harness.driver_dies(100);
+    harness.list(&all);
+    harness.comes_back_with_workers("b");
+    assert!(!took_over(&harness));
+    harness.driver_dies(0);
+    harness.unreachable.insert("a".into());
+    harness.list(&all);
+    harness.comes_back_with_workers("b");
+    assert!(!took_over(&harness), "others may come back");
+    harness.pass(harness.job.settings().take_over());
+    assert!(took_over(&harness));
+    assert_eq!(harness.runs("b"), 0, "the group of a may run");
+    harness.pass(harness.job.settings().fence);
+    assert_eq!(harness.runs("b"), 2);
+}
