@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 141] = [
+const ONCE_FAILED: [(u64, &str); 142] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -532,6 +532,10 @@ const ONCE_FAILED: [(u64, &str); 141] = [
     (
         7_661_363,
         "a driver without records died, and the next one started a group beside another",
+    ),
+    (
+        7_697_366,
+        "a host was cut off before it reported its replica, and was not waited for",
     ),
 ];
 

@@ -95,9 +95,9 @@ impl Job {
             self.blacklist.went(now, host, live.process.local_rank);
         }
         let memory_lost = had_memory && self.memory_lost.insert(host.clone());
-        if had_memory {
-            let held = self.replication.held.get(host).copied();
-            self.going_back.lost(host, goes, held);
+        let has_replica = self.may_have_replica(host);
+        if had_memory || has_replica {
+            self.going_back.lost(host, goes, has_replica);
         }
         if !lives.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));

@@ -2,7 +2,7 @@
 //!
 //! The driver may lose the hosts of the round that started last. Then the newest reachable commit may be one of an
 //! earlier round, or there may be none. If the hosts are only cut off, a returning agent still holds the commits of its
-//! workers. So does a host without a member that is known to hold a replica of them.
+//! workers. So may a host without a member that keeps a replica of them.
 //!
 //! So the job waits for them: once for each started round, and for a tenth of the elastic timeout at most. If a host
 //! returns, the round is planned anew and finds its commit (R12). Otherwise the job continues from the older commit.
@@ -47,10 +47,8 @@ impl GoingBack {
         }
     }
 
-    /// Records that the memory of a host is unreachable. `held`: the newest commit that it is known to hold.
-    pub(super) fn lost(&mut self, host: &HostId, draining: bool, held: Option<CommitId>) {
-        // The start of a round repeats its base.
-        let has_replica = held.is_some_and(|held| Some(held.round) == self.round && held.count > 0);
+    /// Records that the memory of a host is unreachable, and whether it may have a replica of such a commit.
+    pub(super) fn lost(&mut self, host: &HostId, draining: bool, has_replica: bool) {
         if self.members.contains_key(host) || has_replica {
             self.lost.insert(host.clone(), draining);
         }
@@ -139,6 +137,15 @@ impl Job {
         };
         let keeps = |state: &Host| state.up().is_some() && state.has_memory;
         (self.fleet.hosts()).any(|(host, state)| keeps(state) && !forming.ready.contains_key(host))
+    }
+
+    /// Whether a host may have a replica of a commit of the round that started last: it holds one, or follows that round.
+    pub(super) fn may_have_replica(&self, host: &HostId) -> bool {
+        let is_last = |round| self.going_back.round == Some(round);
+        let held = self.replication.held.get(host);
+        // The start of a round repeats its base.
+        let holds = held.is_some_and(|held| is_last(held.round) && held.count > 0);
+        holds || self.replication.followed_by(host).is_some_and(is_last)
     }
 
     /// Whether a lost host may return: it is not connected, is still known, and is not draining.

@@ -139,6 +139,12 @@ impl Replication {
         tells.then_some(Decision::ReplicasLacking { hosts, needed })
     }
 
+    /// The round that a host follows. What it has copied of it may not be reported yet.
+    pub(super) fn followed_by(&self, host: &HostId) -> Option<Round> {
+        let order = self.orders.get(host)?.as_ref()?;
+        order.source.is_some().then_some(order.round)
+    }
+
     /// The agent of a host is gone.
     pub(super) fn lost(&mut self, host: &HostId) {
         self.able.remove(host);
@@ -249,10 +255,7 @@ impl Job {
             .filter(|host| stays(host) && self.hosts.contains(host))
             .filter(|host| !training.members.contains_key(*host))
             .collect();
-        let follows = |host: &HostId| {
-            let order = self.replication.orders.get(host).and_then(Option::as_ref);
-            order.is_some_and(|order| order.source.is_some())
-        };
+        let follows = |host: &HostId| self.replication.followed_by(host).is_some();
         if machines.safe.len() < needed {
             able.sort_by_key(|host| {
                 (

@@ -142,6 +142,24 @@ fn the_job_waits_for_a_replica_that_is_cut_off() {
     assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 1))));
 }
 
+/// The report that its replica is complete was lost with its connection.
+#[test]
+fn the_job_waits_for_a_host_that_follows_and_is_cut_off() {
+    let mut harness = job(1, &["a", "b", "c"]);
+    harness.commit();
+    lose_at_once(&mut harness, &["b"]);
+    harness.keeps("b", commit(1, 1));
+    harness.lose("a");
+    for _ in 0..2 {
+        harness.list(&[host("b", 2), host("c", 2)]);
+    }
+    harness.pass(seconds(30));
+    assert_eq!((harness.started(), harness.outcome.clone()), (1, None));
+    harness.connects_again("b", true);
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 1))));
+}
+
 #[test]
 fn a_replica_that_is_not_reported_yet_is_found() {
     let mut harness = job(1, &["a", "b"]);

@@ -232,7 +232,7 @@ impl Job {
         for host in self.registry.processes().into_keys() {
             if !self.is_up(&host) {
                 let goes = self.hosts.is_draining(&host);
-                self.going_back.lost(&host, goes, None);
+                self.going_back.lost(&host, goes, false);
             }
         }
         if self.registry.round().is_some() {
