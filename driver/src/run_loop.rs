@@ -249,6 +249,9 @@ impl Driver {
                 };
                 self.receive(event, commands);
             }
+            control::Input::Died { host, agent, why } => {
+                self.receive(Event::AgentDied { host, agent, why }, commands);
+            }
         }
     }
 

@@ -52,6 +52,15 @@ pub enum Event {
         /// A message for the operator.
         why: String,
     },
+    /// An agent that may have registered itself is dead, and none of its workers is left.
+    AgentDied {
+        /// The host of the agent.
+        host: HostId,
+        /// The random number of the agent's process.
+        agent: u64,
+        /// A message for the operator.
+        why: String,
+    },
     /// An agent has sent a report.
     Reported {
         /// The host of the agent.

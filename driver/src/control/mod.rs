@@ -6,6 +6,7 @@
 //! None of these functions is cancel-safe. They run as tasks of a [`TaskTracker`] and end with it.
 
 mod connection;
+mod last_will;
 mod opening;
 mod output;
 mod outputs;
@@ -60,6 +61,15 @@ pub enum Input {
         host: HostId,
         /// The connection.
         instance: u64,
+        /// The reason, for the operator.
+        why: String,
+    },
+    /// An agent is dead, and none of its workers is left.
+    Died {
+        /// The host of the agent.
+        host: HostId,
+        /// The random number of the agent's process.
+        agent: u64,
         /// The reason, for the operator.
         why: String,
     },
@@ -139,6 +149,11 @@ async fn connected(agent: Proved, port: Port) {
         First::Output(sends) => {
             if let Err(error) = output::serve(stream, frames, sends, instance, &port).await {
                 tracing::debug!(peer = %from, %error, "a connection for output ended");
+            }
+        }
+        First::LastWill(of) => {
+            if let Err(error) = last_will::serve(stream, frames, of, &port).await {
+                tracing::debug!(peer = %from, %error, "a connection for the death of an agent ended");
             }
         }
         First::Store(_) => {}

@@ -12,7 +12,7 @@ use std::{
 
 use elasticrun_protocol::{
     HostId,
-    control::{OutputOf, Register},
+    control::{LastWillOf, OutputOf, Register},
     frame::FrameBuffer,
     opening::Purpose,
     store::StoreOf,
@@ -50,7 +50,12 @@ const PROVED: usize = 256;
 const TCP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What the control port serves.
-const SERVES: [Purpose; 3] = [Purpose::Control, Purpose::Output, Purpose::Store];
+const SERVES: [Purpose; 4] = [
+    Purpose::Control,
+    Purpose::Output,
+    Purpose::Store,
+    Purpose::LastWill,
+];
 
 /// Why a peer was refused.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +118,8 @@ pub(super) enum First {
     Output(OutputOf),
     /// It passes requests to the store.
     Store(StoreOf),
+    /// It will report the death of an agent.
+    LastWill(LastWillOf),
 }
 
 /// The threads on which connections open. They end with it, whatever peers do.
@@ -284,6 +291,9 @@ async fn first_message(
         }
         Purpose::Output => {
             First::Output(introduced(connection, access, |first: &OutputOf| &first.host).await?)
+        }
+        Purpose::LastWill => {
+            First::LastWill(introduced(connection, access, |first: &LastWillOf| &first.host).await?)
         }
         // No other purpose is served.
         Purpose::Store | Purpose::Memory => {

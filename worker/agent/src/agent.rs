@@ -32,6 +32,7 @@ use crate::{
     inbox::InboxMessage,
     interfaces::Interface,
     keys::Keys,
+    last_will::LastWillKeeper,
     link::DriverLink,
     memory::Memories,
     orphans,
@@ -84,6 +85,8 @@ pub(crate) struct Agent {
     pub(crate) starter: Starter,
     pub(crate) output: Output,
     pub(crate) store: Store,
+    /// None if the driver learns of the death of this agent by the end of its launch.
+    pub(crate) last_will: Option<LastWillKeeper>,
     pub(crate) prober: Prober,
     pub(crate) replicator: Replicator,
     pub(crate) redial: Redial,

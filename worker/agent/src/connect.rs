@@ -282,7 +282,7 @@ impl Reached {
 }
 
 /// The random number of this process. Two machines may have the same name, but not the same number.
-fn process_number() -> Result<u64, Error> {
+pub(crate) fn process_number() -> Result<u64, Error> {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     if let Some(number) = NUMBER.get() {
         return Ok(*number);

@@ -39,6 +39,7 @@ mod inbox;
 mod interfaces;
 mod join;
 mod keys;
+mod last_will;
 mod launch;
 mod link;
 mod local;

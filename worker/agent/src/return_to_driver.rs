@@ -112,6 +112,9 @@ impl Agent {
             self.setup = setup.clone();
             self.store.driver_back(self.driver, setup.instance);
             self.output.driver_back(self.driver);
+            if let Some(last_will) = &self.last_will {
+                last_will.driver_back(self.driver);
+            }
             self.redial.stop();
         } else {
             tracing::warn!("the driver goes on without the workers of this host: they end");

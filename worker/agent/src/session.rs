@@ -17,6 +17,7 @@ use crate::{
     durable::Durable,
     join::{JoinedRun, coordinator_port, join},
     keys::Keyring,
+    last_will::LastWillKeeper,
     link::DriverLink,
     local,
     memory::{KeptCommits, Memories},
@@ -75,6 +76,10 @@ pub(crate) async fn serve(
         }
     }
     let reaper = ReaperProcess::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
+    let last_will = options.self_registered.then(|| {
+        let holder = reaper.will_holder();
+        LastWillKeeper::start(keys.clone(), driver, host.clone(), holder, &mut tasks)
+    });
     let (inbox_sender, inbox) = mpsc::channel(INBOX_CAPACITY);
     let call_identity = keys.worker.clone();
     local::open(
@@ -152,6 +157,7 @@ pub(crate) async fn serve(
             inbox_sender,
         )?,
         store: Store::start(keys, driver, store_of)?,
+        last_will,
         liveness: LivenessEvents::new(),
         inbox,
         notices,

@@ -29,6 +29,8 @@ pub enum Purpose {
     Memory,
     /// Requests of workers to the job's key-value store, from agent to driver.
     Store,
+    /// The death of an agent, which its reaper process reports to the driver.
+    LastWill,
 }
 
 /// What an opening has agreed on.

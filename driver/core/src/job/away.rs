@@ -80,6 +80,26 @@ impl Job {
         }
     }
 
+    /// Handles the death of an agent, unless it has been replaced by another one since.
+    pub(super) fn agent_died(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        agent: u64,
+        why: String,
+        out: &mut Out,
+    ) {
+        if self.is_agent(host, agent) {
+            self.launch_ended(now, host, why, out);
+        }
+    }
+
+    /// Whether the agent of a host, which may be away, is the process with this number.
+    pub(super) fn is_agent(&self, host: &HostId, agent: u64) -> bool {
+        let up = self.fleet.host(host).and_then(|state| state.last_up());
+        up.is_some_and(|up| up.agent == Some(agent))
+    }
+
     /// Takes the processes and the memory of a host out of all that is planned. Returns whether commits that the job may
     /// need are out of reach from now on.
     pub(super) fn set_apart(&mut self, now: Time, host: &HostId) -> bool {

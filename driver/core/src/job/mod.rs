@@ -426,6 +426,7 @@ impl Job {
                 }
             }
             Event::LaunchFailed { host, why } => self.launch_ended(now, &host, why, out),
+            Event::AgentDied { host, agent, why } => self.agent_died(now, &host, agent, why, out),
             Event::Reported { host, epoch, .. } if epoch != self.epoch => {
                 reject(out, &host, Rejected::OtherDriver(epoch));
             }

@@ -6,6 +6,7 @@
 //! asked ---------------------------------------------> killed ----------> all given up
 //!    \______________________________________________________\_________________\___> Exit: no agent is connected
 //! ```
+//! - If only agents that are away are left, they have [`AWAY`] from the end of the job to return, however long the grace is.
 //! - An agent that connects after the end receives the last command that the others received.
 //! - [`Command::Exit`] comes once, and no command follows it.
 
@@ -25,6 +26,10 @@ const SLACK: Duration = Duration::from_secs(2);
 /// The time that agents may take after the kill command.
 const KILL_SLACK: Duration = Duration::from_secs(1);
 
+/// The time that agents have to return if they are away and no other one is left. Without the driver they end their workers
+/// by themselves.
+const AWAY: Duration = Duration::from_secs(12);
+
 /// The shutdown of the agents of a job that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Shutdown {
@@ -32,6 +37,8 @@ pub(super) struct Shutdown {
     pub(super) agents: BTreeSet<HostId>,
     /// When the current command must be done.
     due: Time,
+    /// When agents that are away are given up, if no other one is left.
+    away_due: Time,
     /// The kill command was sent.
     killed: bool,
     pub(super) exited: bool,
@@ -50,6 +57,7 @@ impl Job {
                 .cloned()
                 .collect(),
             due: self.now + self.settings.grace * 2 + SLACK,
+            away_due: self.now + AWAY,
             killed: false,
             exited: false,
         });
@@ -88,6 +96,11 @@ impl Job {
             Event::LaunchFailed { host, .. } if self.away.contains(&host) => {
                 self.agent_lost_late(&host, out);
             }
+            Event::AgentDied { host, agent, .. }
+                if self.away.contains(&host) && self.is_agent(&host, agent) =>
+            {
+                self.agent_lost_late(&host, out);
+            }
             Event::Requested { id, request } => self.requested_late(id, &request, out),
             Event::StopRequested { .. } => self.kill(now, out),
             _ => {}
@@ -98,14 +111,28 @@ impl Job {
     /// When the time of the agents ends.
     pub(super) fn next_shutdown_deadline(&self) -> Option<Time> {
         let shutdown = self.shutdown.as_ref()?;
-        (!shutdown.exited).then_some(shutdown.due)
+        let due = match self.only_away_are_left() {
+            true => shutdown.due.min(shutdown.away_due),
+            false => shutdown.due,
+        };
+        (!shutdown.exited).then_some(due)
+    }
+
+    /// Whether no command reaches any of the agents that have not ended.
+    fn only_away_are_left(&self) -> bool {
+        let is_up = |host| {
+            self.fleet
+                .host(host)
+                .is_some_and(|state| state.up().is_some())
+        };
+        !(self.shutdown.iter().flat_map(|shutdown| &shutdown.agents)).any(is_up)
     }
 
     /// Applies the deadline of the shutdown.
     pub(super) fn tick_shutdown(&mut self, now: Time, out: &mut Out) {
         self.now = now;
         match &self.shutdown {
-            Some(shutdown) if shutdown.killed => self.give_up_agents(out),
+            Some(shutdown) if shutdown.killed || now < shutdown.due => self.give_up_agents(out),
             _ => self.kill(now, out),
         }
         self.exit_when_alone(out);

@@ -1,6 +1,6 @@
 //! Hosts that register themselves, beside a source that lists hosts.
 
-use elasticrun_core::{Decision, FailureDomain, Settings};
+use elasticrun_core::{Decision, Event, FailureDomain, Settings};
 use elasticrun_protocol::{AgentCommand, HostId};
 
 use crate::{
@@ -127,4 +127,70 @@ fn a_cooldown_of_a_host_that_is_gone_is_not_announced() {
     assert_eq!(harness.blacklisted(), 2);
     harness.pass(seconds(20));
     assert_eq!(over(&harness), ["c"], "b has not registered again");
+}
+
+/// The reaper process of an agent reports its death.
+fn died(harness: &mut Harness, name: &str, agent: u64) {
+    harness.event(Event::AgentDied {
+        host: name.into(),
+        agent,
+        why: "its agent died".to_owned(),
+    });
+}
+
+#[test]
+fn a_host_fails_at_once_when_its_agent_has_died() {
+    for connection_ends_first in [true, false] {
+        let mut harness = job(&["a", "b"]);
+        if connection_ends_first {
+            harness.breaks_off("a");
+            assert_eq!(failures(&harness), 0, "the agent may return");
+            died(&mut harness, "a", 1);
+        } else {
+            died(&mut harness, "a", 1);
+            assert_eq!(failures(&harness), 0, "the end of the connection follows");
+            harness.breaks_off("a");
+        }
+        assert!(failures(&harness) > 0);
+        assert_eq!(harness.size(), 1, "b goes on at once");
+    }
+}
+
+#[test]
+fn the_death_of_an_agent_that_was_replaced_changes_nothing() {
+    let mut harness = job(&["a", "b"]);
+    harness.breaks_off("a");
+    died(&mut harness, "a", 7);
+    died(&mut harness, "c", 1);
+    assert_eq!(failures(&harness), 0);
+}
+
+#[test]
+fn a_job_that_ends_does_not_wait_for_an_agent_that_has_died() {
+    let mut harness = job(&["a", "b"]);
+    harness.breaks_off("a");
+    harness.event(Event::StopRequested { signal: 15 });
+    harness.ends_agent("b");
+    assert!(!harness.exited);
+    died(&mut harness, "a", 1);
+    assert!(harness.exited);
+}
+
+#[test]
+fn a_job_that_ends_waits_for_agents_that_are_away_no_longer_than_usual_with_a_long_grace() {
+    let grace = seconds(300);
+    let mut harness = job_of(
+        Settings {
+            grace,
+            ..elastic(1, 1, 4)
+        },
+        &["a", "b"],
+    );
+    harness.breaks_off("a");
+    harness.event(Event::StopRequested { signal: 15 });
+    harness.ends_agent("b");
+    harness.pass(seconds(11));
+    assert!(!harness.exited);
+    harness.pass(seconds(2));
+    assert!(harness.exited);
 }

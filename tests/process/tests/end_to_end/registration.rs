@@ -358,3 +358,28 @@ fn of_two_machines_of_one_name_the_second_waits_and_takes_over_when_the_first_is
     assert_eq!(wait(other).0, 0);
     job.end().expect(0, &["succeeded"]);
 }
+
+/// Without the report of its reaper process, the host would be out of reach for 7.5 s, and then for 74 s.
+#[test]
+fn the_death_of_an_agent_is_reported_at_once() {
+    let (mut job, token, port) = listening_with("--log-level debug");
+    let one = agent(port, &token, job.tag(), "one");
+    let mut two = agent(port, &token, job.tag(), "two");
+    job.wait_training(4, 3);
+    job.wait_until("two last wills", |job| {
+        let said = job.said();
+        let count = said
+            .matches("the death of an agent would be reported")
+            .count();
+        (count == 2).then_some(())
+    });
+    send_signal(two.id(), Signal::SIGKILL);
+    two.wait().unwrap();
+    job.wait_said("host two failed: its agent died");
+    let events = job.wait_training(2, 3);
+    assert!(events.iter().all(|event| event.host == "one"), "{events:?}");
+    job.finish();
+    job.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    job.end().expect(0, &["succeeded"]);
+}
