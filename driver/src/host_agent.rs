@@ -1,7 +1,6 @@
 //! `elasticrun agent`: runs the agent of a host in this process.
 
 use std::{
-    fs,
     io::{self, Write},
     time::Duration,
 };
@@ -13,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::{
     cli::{AgentStart, JoinRequest},
     config::{LogFormat, LogLevel, Setting as _, SlotsPerHost},
-    exit, logging,
+    devices, exit, logging,
 };
 
 /// The length limit of the line that says why an agent ended, in characters.
@@ -78,7 +77,7 @@ pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
     options.detected_slots = if given_here {
         Some(options.slots)
     } else {
-        gpus()
+        devices::gpus()
     };
     if options.slots == 0 {
         options.slots = options.detected_slots.unwrap_or(1);
@@ -111,17 +110,4 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
         signal_notice: request.signal_notice,
         ..options
     })
-}
-
-/// The number of NVIDIA GPUs of this host. `None` if there are none.
-fn gpus() -> Option<u32> {
-    let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let is_gpu = |name: &str| {
-        name.strip_prefix("nvidia")
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let gpus = devices
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
-        .count();
-    u32::try_from(gpus).ok().filter(|gpus| *gpus > 0)
 }

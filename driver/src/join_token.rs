@@ -90,7 +90,7 @@ pub(crate) fn write(path: &Path, token: &Token) -> anyhow::Result<()> {
 }
 
 /// The token of the file. A file that is missing, or whose token has expired, gets a new one.
-fn read_or_create(path: &Path) -> anyhow::Result<Token> {
+pub(crate) fn read_or_create(path: &Path) -> anyhow::Result<Token> {
     let mut expired = false;
     if path.exists() {
         // The text has that of the cause.

@@ -16,18 +16,19 @@ use elasticrun::{
     signals::Signals,
     spark_exec, start,
     supervise::{self, Starting},
-    task_service,
+    task_service, torchrun_node,
 };
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), std::env::vars_os()) {
         Ok(Invocation::Print(text)) => print(&text),
-        Ok(Invocation::Run(request)) => run(*request),
+        Ok(Invocation::Run(request)) => ExitCode::from(run(*request)),
         Ok(Invocation::Plugin(request)) => exit_code(plugins::run(&request)),
         Ok(Invocation::Hosts(request)) => exit_code(plugins::hosts(&request)),
         Ok(Invocation::PluginHost(path)) => plugin_host(&path),
         Ok(Invocation::Data(words)) => ExitCode::from(python_exec::data(words)),
         Ok(Invocation::Agent(mode)) => ExitCode::from(host_agent::run(mode)),
+        Ok(Invocation::Torchrun(node)) => exit_code(torchrun_node::run(node, run)),
         Ok(Invocation::Spark(request)) => ExitCode::from(spark_exec::run(&request)),
         Ok(Invocation::TaskService) => ExitCode::from(task_service::run()),
         Ok(Invocation::Drain(drain)) => {
@@ -52,9 +53,10 @@ fn plugin_host(path: &Path) -> ExitCode {
     }
 }
 
-fn run(request: RunRequest) -> ExitCode {
+/// Runs a job to its end and returns the exit code.
+fn run(request: RunRequest) -> u8 {
     if let Err(error) = config::check_command(&request.settings) {
-        return fail(&format!("{error} [{}]", error.code()));
+        return fail_with(exit::USAGE, &format!("{error} [{}]", error.code()));
     }
     for note in &request.notes {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
@@ -65,10 +67,10 @@ fn run(request: RunRequest) -> ExitCode {
         words,
         run_id,
     };
-    match request.settings.supervise {
-        false => exit_code(drive(begin(None, request.settings), None)),
-        true => exit_code(supervised(request.settings, begin)),
-    }
+    code(match request.settings.supervise {
+        false => drive(begin(None, request.settings), None),
+        true => supervised(request.settings, begin),
+    })
 }
 
 /// Runs a driver in a process of its own, and resumes its run when it dies.

@@ -38,9 +38,6 @@ use crate::{
     store,
 };
 
-/// Time between SIGTERM and SIGKILL, as in Horovod.
-const GRACE: Duration = Duration::from_secs(5);
-
 /// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
 
@@ -298,7 +295,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::Mode::Elastic => lease_of(settings).length(),
             config::Mode::Standard => lease::UNLIMITED,
         },
-        grace: GRACE,
+        grace: timeouts.shutdown,
         probe_timeout: timeouts.heartbeat,
         last_call: timeouts.last_call,
         reset_limit: failures.reset_limit,
@@ -371,7 +368,7 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
         orphan_timeout: settings.timeouts.orphan,
         keep_timeout: lease_of(settings).keep(),
         abort_timeout: settings.timeouts.abort,
-        grace: GRACE,
+        grace: settings.timeouts.shutdown,
         // In a standard job no other worker could continue.
         drain_timeout: if settings.mode == config::Mode::Elastic {
             settings.timeouts.drain

@@ -65,9 +65,15 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses `HOST:PORT`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok().filter(|port| *port > 0)?;
+        Self::of_host(host, port)
+    }
+
+    /// A port of a name or an address.
+    pub(super) fn of_host(host: &str, port: u16) -> Option<Self> {
         let spec: HostSpec = host.parse().ok()?;
         let plain = spec.user.is_none() && spec.port.is_none() && spec.slots.is_none();
         plain.then_some(Self {

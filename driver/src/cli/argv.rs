@@ -34,6 +34,18 @@ pub(super) fn split(
     words: impl IntoIterator<Item = OsString>,
     clap: &Command,
 ) -> Result<Words, Error> {
+    split_with(words, clap, str::to_owned)
+}
+
+/// As [`split`]. `canonical` gives clap's spelling of a word with two dashes.
+///
+/// # Errors
+/// As [`split`].
+pub(super) fn split_with(
+    words: impl IntoIterator<Item = OsString>,
+    clap: &Command,
+    canonical: impl Fn(&str) -> String,
+) -> Result<Words, Error> {
     let mut words = words
         .into_iter()
         .enumerate()
@@ -51,7 +63,7 @@ pub(super) fn split(
             break;
         }
         let option = if word.starts_with("--") {
-            word.clone()
+            canonical(&word)
         } else {
             one_dash(&word, clap)?
         };

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use super::{AgentStart, DrainRequest, PluginRequest};
+use super::{AgentStart, DrainRequest, NodeRequest, PluginRequest};
 use crate::{
     config::{Config, Hosts, Settings, Workers},
     resume::ResumeRequest,
@@ -29,6 +29,8 @@ pub enum Invocation {
     Resume(ResumeRequest),
     /// Print a join token that is valid for this time.
     Token(Duration),
+    /// Run what a node of several runs for torchrun's command line.
+    Torchrun(NodeRequest),
     /// List, inspect, test or create plugins.
     Plugin(PluginRequest),
     /// Poll sources for their hosts.

@@ -1,7 +1,7 @@
 //! The command line: `elasticrun [run] [OPTIONS] [--] COMMAND...`, `elasticrun agent`,
 //! `elasticrun completions`, `elasticrun config show`, `elasticrun data`, `elasticrun drain`, `elasticrun hosts`,
 //! `elasticrun man`, `elasticrun plugin`, `elasticrun resume`, `elasticrun task-service`,
-//! `elasticrun token`.
+//! `elasticrun token`, `elasticrun torchrun`.
 //!
 //! Parsing is a function of the arguments and the environment; it starts nothing and prints nothing.
 //!
@@ -33,3 +33,4 @@ pub use drain::DrainRequest;
 pub use invocation::{HostsRequest, Invocation, RunRequest, SparkRequest};
 pub use parse::parse;
 pub use plugin::{Language, NewPlugin, PluginCommand, PluginRequest};
+pub use torchrun::NodeRequest;

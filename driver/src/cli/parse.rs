@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 use super::{
     HostsRequest, Invocation, RunRequest, SparkRequest, agent,
     argv::{self, Words},
-    command, completions, drain, horovod, man, plugin, refusal, resume, token, tree,
+    command, completions, drain, horovod, man, plugin, refusal, resume, token, torchrun, tree,
 };
 use crate::{
     config::{
@@ -37,6 +37,7 @@ pub fn parse(
         Some("drain") => drain::parse(strings(words.skip(1))?),
         Some("resume") => resume::parse(strings(words.skip(1))?),
         Some("token") => token::parse(strings(words.skip(1))?),
+        Some("torchrun") => torchrun::parse(words.skip(1), environment),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),

@@ -27,7 +27,7 @@ fn message(error: &clap::Error) -> String {
         }
         ErrorKind::UnknownArgument if torchrun::is_option(argument) => {
             format!(
-                "{argument}: an option of torchrun; docs/unmodified-scripts.md has what to write instead"
+                "{argument}: an option of torchrun: elasticrun torchrun takes it; or see docs/unmodified-scripts.md"
             )
         }
         ErrorKind::UnknownArgument if is_setting(argument) => {

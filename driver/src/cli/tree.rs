@@ -5,7 +5,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{agent, command, drain, plugin, resume, token};
+use super::{agent, command, drain, plugin, resume, token, torchrun};
 use crate::config::Error;
 
 /// The command `elasticrun`. The short text of a subcommand is its line of `--help`, the long text is its description.
@@ -33,6 +33,7 @@ pub(super) fn root() -> Result<Command, Error> {
             resume::command(),
             "Show the outcome of a run that has ended",
         ),
+        (torchrun::command(), "Run a script by torchrun's options"),
         (data(), "Show how workers share a data set"),
         (completions(), "Print a completion script for a shell"),
         (man(), "Print the man page"),

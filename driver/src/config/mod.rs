@@ -26,11 +26,13 @@ mod hosts;
 mod journal;
 mod kinds;
 mod layer;
+mod local_ranks;
 mod locality;
 mod nearest;
 mod network;
 mod paths;
 mod plugin;
+mod prefix_template;
 mod replication;
 mod resolve;
 mod settings;
@@ -38,6 +40,7 @@ mod show;
 mod size;
 mod source;
 mod spark;
+mod streams;
 mod table;
 mod unknown;
 mod value;
@@ -58,15 +61,19 @@ pub use kinds::{
     SlotsPerHost,
 };
 pub use layer::{Origin, flag, variable};
+pub use local_ranks::LocalRanks;
 pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption, check_interfaces};
+pub(crate) use paths::reason;
+pub use prefix_template::{Labels, PrefixTemplate};
 pub use settings::{
     Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
     Timeouts, Workers,
 };
 pub use size::Size;
 pub use source::{FlagWords, Sources};
+pub use streams::Streams;
 pub use table::{Config, KEYS, Key, Row, Sourced};
 pub(crate) use unknown::{PREFIX, unknown_variables};
 pub use value::{Setting, Shape, Timeout};

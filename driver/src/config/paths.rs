@@ -57,7 +57,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(content)
 }
 
-/// Checks that needed paths exist, and that new paths can be created.
+/// Checks that needed paths exist, and that new paths can be created. Defaults are not checked: their directories are created.
 ///
 /// # Errors
 /// The first path that its setting cannot use.
@@ -96,8 +96,10 @@ type Check = fn(&Path) -> Result<(), String>;
 
 fn check_one(setting: &Sourced<Option<PathBuf>>, key: &str, check: Check) -> Result<(), Error> {
     match &setting.value {
-        Some(path) => check(path).map_err(|why| refuse(&setting.origin, key, path, why)),
-        None => Ok(()),
+        Some(path) if setting.is_given() => {
+            check(path).map_err(|why| refuse(&setting.origin, key, path, why))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -109,7 +111,7 @@ fn refuse(origin: &Origin, key: &str, path: &Path, why: String) -> Error {
 }
 
 /// The message of the system, without the error number.
-pub(super) fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

@@ -7,7 +7,7 @@ use elasticrun_plugin_sdk::hosts::{HostSpec, MAX_SLOTS, parse_host_list};
 use super::{
     cooldown::CooldownRange,
     counts, durable,
-    error::Error,
+    error::{Error, Written},
     host_sources,
     journal::{self, JournalPlace},
     kinds::{BlacklistPolicy, Encryption, Launcher, LogLevel, RestartMode},
@@ -22,6 +22,7 @@ use super::{
     size::Size,
     table::{Config, Sourced},
     value::{Setting, Shape},
+    variable::Variable,
 };
 
 impl Settings {
@@ -257,6 +258,7 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         signal_notice: config.signal_notice.value.map(|time| time.get()),
         exit: config.exit_timeout.value.get(),
         orphan: config.orphan_timeout.value.get(),
+        shutdown: config.shutdown_timeout.value,
         last_call: config.last_call.value,
         heartbeat_interval: interval.get(),
         heartbeat: config.heartbeat_timeout.value.get(),
@@ -399,21 +401,15 @@ fn output(config: &Config) -> Result<Output, Error> {
     // Of two origins the greater one wins.
     let quiet_wins = quiet.value && (!verbose.value || quiet.origin > verbose.origin);
     let verbose_wins = verbose.value && !quiet_wins;
-    let (no_prefix, time) = (&config.no_prefix, &config.prefix_output_with_timestamp);
-    if no_prefix.value && time.value {
-        let why = format!(
-            "not together with {}",
-            time.origin.name("prefix-output-with-timestamp")
-        );
-        return Err(no_prefix.contradicts("no-prefix", why));
+    if !config.redirects.value.is_empty() && config.output_filename.value.is_none() {
+        let why = "needs --output-filename DIR, which gets these streams";
+        return Err(config.redirects.contradicts("redirects", why));
     }
     Ok(Output {
         directory: config.output_filename.value.clone(),
-        prefix: match (no_prefix.value, time.value) {
-            (true, _) => Prefix::None,
-            (false, true) => Prefix::TimeAndRank,
-            (false, false) => Prefix::Rank,
-        },
+        redirects: config.redirects.value.clone(),
+        shown: config.local_ranks_filter.value.clone(),
+        prefix: prefix(config)?,
         log_level: config
             .log_level
             .value
@@ -424,5 +420,32 @@ fn output(config: &Config) -> Result<Output, Error> {
             }),
         log_format: config.log_format.value,
         quiet: quiet_wins,
+    })
+}
+
+/// What stands before each line of output. At most one of the three settings says so.
+fn prefix(config: &Config) -> Result<Prefix, Error> {
+    let (none, time) = (&config.no_prefix, &config.prefix_output_with_timestamp);
+    let template = &config.line_prefix;
+    let given = [
+        (none.value, &none.origin, "no-prefix"),
+        (time.value, &time.origin, "prefix-output-with-timestamp"),
+        (template.value.is_some(), &template.origin, "line-prefix"),
+    ];
+    let mut given = given.iter().filter(|(given, ..)| *given);
+    if let (Some((_, first, key)), Some((_, second, other))) = (given.next(), given.next()) {
+        return Err(Error::Combination {
+            written: Written(first.name(key)),
+            why: format!("not together with {}", second.name(other)),
+        });
+    }
+    let role = |variable: &&Variable| variable.name == "ROLE_NAME";
+    let role = config.env.value.iter().rev().find(role);
+    let role = role.and_then(|variable| variable.value.as_deref());
+    Ok(match &template.value {
+        Some(template) => Prefix::Template(template.clone().with_role(role)),
+        None if none.value => Prefix::None,
+        None if time.value => Prefix::TimeAndRank,
+        None => Prefix::Rank,
     })
 }

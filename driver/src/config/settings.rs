@@ -15,7 +15,10 @@ use super::{
     durable::ResumeFrom,
     journal::EtcdPlace,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost},
+    local_ranks::LocalRanks,
     network::SshOption,
+    prefix_template::PrefixTemplate,
+    streams::Streams,
     variable::Variable,
 };
 
@@ -111,7 +114,7 @@ pub enum Source {
     Registration,
 }
 
-/// How long each thing may take. None is zero, but for `last_call`.
+/// How long each thing may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// Wait for `min_np` workers.
@@ -130,6 +133,8 @@ pub struct Timeouts {
     pub exit: Duration,
     /// For workers to live without a driver.
     pub orphan: Duration,
+    /// From SIGTERM to SIGKILL of a worker that is stopped. May be zero.
+    pub shutdown: Duration,
     /// For a growth to wait for more workers after the first. May be zero.
     pub last_call: Duration,
     /// Between two heartbeats; shorter than `heartbeat`.
@@ -247,6 +252,10 @@ pub struct Ssh {
 pub struct Output {
     /// Directory of `rank.NNN/{stdout,stderr}`.
     pub directory: Option<PathBuf>,
+    /// Streams that only the files have.
+    pub redirects: Streams,
+    /// Workers whose output is shown; none: all.
+    pub shown: Option<LocalRanks>,
     /// What stands before each line on the console.
     pub prefix: Prefix,
     /// Level of the log on stderr.
@@ -258,7 +267,7 @@ pub struct Output {
 }
 
 /// What stands before each line of a worker's output on the console.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Prefix {
     /// Nothing.
     None,
@@ -266,4 +275,6 @@ pub enum Prefix {
     Rank,
     /// The time, then `[rank]<stdout>:`
     TimeAndRank,
+    /// A text of the user.
+    Template(PrefixTemplate),
 }

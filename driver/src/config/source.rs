@@ -27,10 +27,21 @@ pub struct Sources {
 /// A flag as the user gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlagWords {
-    /// Its name, as the user spelled it: `-H`, `--slots`.
+    /// Its name, as the user spelled it: `-H`, `--slots`, `PET_NNODES`.
     pub spelled: String,
     /// Its values.
     pub words: Vec<String>,
+}
+
+impl FlagWords {
+    /// A variable of another launcher stands for a flag as well.
+    fn origin(&self) -> Origin {
+        let spelled = self.spelled.clone();
+        match spelled.starts_with('-') {
+            true => Origin::Flag(spelled),
+            false => Origin::Environment(spelled),
+        }
+    }
 }
 
 impl Sources {
@@ -54,7 +65,7 @@ impl Sources {
         let keys = KEYS.iter().map(|key| (key.name, key.shape));
         layers.add_environment(keys, |name| self.environment.get(name).cloned());
         for (key, given) in &self.flags {
-            let origin = Origin::Flag(given.spelled.clone());
+            let origin = given.origin();
             layers.add(key, origin, given.words.clone());
         }
         Config::read(&layers)

@@ -31,9 +31,12 @@ use super::{
         SlotsPerHost,
     },
     layer::{Layers, Origin},
+    local_ranks::LocalRanks,
     network::{Interfaces, SshOption},
+    prefix_template::PrefixTemplate,
     size::Size,
     spark::Master,
+    streams::Streams,
     value::{Setting, Shape, Timeout},
     variable::Variable,
 };
@@ -237,6 +240,8 @@ settings! {
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
         /// Time that agents keep their workers after the driver has ended
         orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
+        /// Time between SIGTERM and SIGKILL of a worker that is stopped
+        shutdown_timeout "shutdown-timeout" "TIME": Duration = Duration::from_secs(5), plain;
         /// Time to wait for further workers after the first new one
         last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
         /// Interval of heartbeats
@@ -316,6 +321,12 @@ settings! {
     "Output" {
         /// Write DIR/rank.NNN/stdout and stderr
         output_filename "output-filename" "DIR": Option<PathBuf> = None, plain;
+        /// Streams that are only written to files: 0, 1 (stdout), 2 (stderr), 3 (both), or by local rank: 0:1,1:3
+        redirects "redirects" "STREAMS": Streams = Streams::NONE, plain;
+        /// Show only the output of these local ranks; files have that of all
+        local_ranks_filter "local-ranks-filter" "N,...": Option<LocalRanks> = None, plain;
+        /// Prefix of each line of output; ${rank}, ${local_rank}, ${hostname} and ${role_name} are replaced
+        line_prefix "line-prefix" "TEXT": Option<PrefixTemplate> = None, plain;
         /// Prefix each line of output with the time
         prefix_output_with_timestamp "prefix-output-with-timestamp" "": bool = false, plain;
         /// Do not prefix each line of output with [rank]<stdout>:

@@ -10,7 +10,7 @@ use std::{io::Write, time::SystemTime};
 use elasticrun_protocol::{HostId, Process};
 
 use super::{queue::Piece, timestamp::timestamp};
-use crate::config::Prefix;
+use crate::config::{Labels, Prefix};
 
 /// The state of the last line.
 #[derive(Debug)]
@@ -100,6 +100,15 @@ impl Layout {
             let _ = write!(out, "{} ", timestamp(now));
         }
         let output = &piece.output;
+        if let Prefix::Template(template) = &self.prefix {
+            let labels = Labels {
+                rank: output.rank,
+                local_rank: output.process.local_rank.0,
+                host: &piece.host,
+            };
+            template.write(&labels, out);
+            return;
+        }
         let stream = if output.stderr { "stderr" } else { "stdout" };
         let _ = match output.rank {
             Some(rank) => write!(out, "[{rank}]<{stream}>:"),

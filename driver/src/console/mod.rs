@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! connection of an agent --+--> queue --> thread of the files --> DIR/rank.NNN
-//!                          +--> queue --> thread of the screen --> stdout, stderr
+//!                          +--> shown? --> queue --> thread of the screen --> stdout, stderr
 //! ```
 //! - C1 The run loop never waits for output. A stopped terminal, a full pipe or a slow disk delays only the workers' output.
 //! - C2 The files do not wait for the screen. With files, output is not shown while its reader takes nothing for
@@ -15,6 +15,7 @@ mod files;
 mod layout;
 mod queue;
 mod screen;
+mod shown;
 mod timestamp;
 
 use std::{
@@ -40,6 +41,7 @@ use self::{
     files::Files,
     queue::{Sender, queue},
     screen::Screen,
+    shown::Shown,
 };
 use crate::{config, report::Terminal, signals::Signals};
 pub(crate) use queue::Piece;
@@ -69,6 +71,7 @@ pub struct Console {
     terminal: Terminal,
     files: Option<Sender>,
     screen: Sender,
+    shown: Shown,
     given_up: Arc<AtomicBool>,
     /// When bytes last came from an agent.
     received: Arc<Mutex<Instant>>,
@@ -113,7 +116,7 @@ impl Console {
             files = Some(sender);
         }
         let (screen, receiver) = queue(files.is_some().then_some(DROP_AFTER));
-        let thread = Screen::new(settings.prefix, terminal.clone());
+        let thread = Screen::new(&settings.prefix, terminal.clone());
         let given_up = Arc::clone(&thread.given_up);
         spawn("screen", move || {
             thread.run(receiver);
@@ -123,6 +126,7 @@ impl Console {
             terminal,
             files,
             screen,
+            shown: Shown::new(settings),
             given_up,
             received: Arc::new(Mutex::new(Instant::now())),
             blocked: Arc::default(),
@@ -151,7 +155,9 @@ impl Console {
         if let Some(files) = &self.files {
             files.send(Arc::clone(&piece)).await;
         }
-        self.screen.send(piece).await;
+        if self.shown.has(&piece) {
+            self.screen.send(piece).await;
+        }
     }
 
     /// Makes room for all output that agents still have, so that they end at once.

@@ -45,10 +45,10 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(prefix: Prefix, terminal: Terminal) -> Self {
+    pub(super) fn new(prefix: &Prefix, terminal: Terminal) -> Self {
         Self {
-            stdout: Layout::new(prefix),
-            stderr: Layout::new(prefix),
+            stdout: Layout::new(prefix.clone()),
+            stderr: Layout::new(prefix.clone()),
             json: terminal.is_json(),
             terminal,
             given_up: Arc::default(),

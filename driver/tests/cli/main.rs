@@ -7,6 +7,7 @@ mod precedence;
 mod printed;
 mod refused;
 mod resolved;
+mod torchrun;
 
 use std::{
     ffi::OsString,

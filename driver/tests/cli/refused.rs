@@ -145,6 +145,13 @@ const WRONG: &[&str] = &[
     "-np\t2\t--ssh-option\tStrictHostKeyChecking\tx",
     "-np\t2\t--network-interface\teth0,,eth1\tx",
     "-np\t2\t--log-level\tloud\tx",
+    "-np\t2\t--shutdown-timeout\tsoon\tx",
+    "-np\t2\t--redirects\t4\tx",
+    "-np\t2\t--redirects\t3\tx",
+    "-np\t2\t--local-ranks-filter\tall\tx",
+    "-np\t2\t--line-prefix\t${pid}\tx",
+    "-np\t2\t--line-prefix\t$rank\t--no-prefix\tx",
+    "torchrun\t--nproc-per-node\t0\tx",
     "-np\t2\t--log-format\txml\tx",
     // Files.
     "-np\t2\t--config\t/nowhere/job.toml\tx",

@@ -31,3 +31,4 @@ mod supervise;
 mod support;
 mod take_over;
 mod timeouts;
+mod torchrun;

@@ -64,6 +64,14 @@ pub(crate) fn variables(
         default("GLOO_SOCKET_IFNAME", name);
     }
 
+    // torchrun's options set these two for a job.
+    let mut unless_given = |name: &str, value: &str| {
+        all.entry(name.to_owned())
+            .or_insert_with(|| value.to_owned());
+    };
+    unless_given("ROLE_NAME", "default");
+    unless_given("TORCHELASTIC_RUN_ID", &setup.run_id);
+
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("ELASTICRUN_RUN_ID", setup.run_id.clone());
     set("ELASTICRUN_HOST", host.to_string());
@@ -86,12 +94,10 @@ pub(crate) fn variables(
     set("LOCAL_WORLD_SIZE", place.local_size.to_string());
     set("GROUP_RANK", place.cross_rank.to_string());
     set("GROUP_WORLD_SIZE", place.cross_size.to_string());
-    set("ROLE_NAME", "default".into());
     set("ROLE_RANK", place.rank.to_string());
     set("ROLE_WORLD_SIZE", place.size.to_string());
     set("MASTER_ADDR", spawn.coordinator.ip().to_string());
     set("MASTER_PORT", spawn.coordinator.port().to_string());
-    set("TORCHELASTIC_RUN_ID", setup.run_id.clone());
     let mut restarted = process.generation.0.saturating_sub(1);
     if let Some(restarts) = spawn.restarts {
         restarted = restarts.used;

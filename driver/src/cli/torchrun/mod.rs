@@ -1,0 +1,242 @@
+//! `elasticrun torchrun`: torchrun's options and habits. They become settings of a run, and each error names the option
+//! that the user wrote.
+//!
+//! ```text
+//! words, PET_* --options--> Options --nodes, rendezvous, script, settings--> Invocation
+//! ```
+//! - The first node runs the driver and an agent. All other nodes run an agent that registers with the driver. A single node
+//!   runs the driver only, which starts the workers.
+//! - Settings of elasticrun that torchrun does not have come from `ELASTICRUN_*`.
+//! - Options that only tune torchrun's own code are accepted. One line lists them.
+
+mod nodes;
+mod options;
+mod rendezvous;
+mod script;
+mod settings;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use elasticrun_protocol::HostId;
+
+use self::{
+    nodes::{Nodes, Processes},
+    options::Given,
+    rendezvous::{Place, Rendezvous},
+};
+use super::{Invocation, JoinRequest, RunRequest, argv, refusal};
+use crate::{
+    config::{
+        Config, Error, Interfaces, LogFormat, LogLevel, PREFIX, Settings, SlotsPerHost, Sources,
+        unknown_variables,
+    },
+    dry_run,
+};
+
+/// What a node of several runs.
+#[derive(Clone, Debug)]
+pub enum NodeRequest {
+    /// The first node: the driver, and an agent of its own.
+    First {
+        /// The job.
+        run: Box<RunRequest>,
+        /// The agent of this node.
+        agent: JoinRequest,
+        /// Another node of this machine may be the first one. Then this one is another.
+        unless_another: bool,
+    },
+    /// Another node: an agent.
+    Other(JoinRequest),
+}
+
+/// Whether torchrun has this option, and elasticrun has none of this name. torchrun takes `-` and `_` between words.
+pub(super) fn is_option(flag: &str) -> bool {
+    let name = flag
+        .strip_prefix("--")
+        .unwrap_or_default()
+        .replace('_', "-");
+    let is_setting = crate::config::KEYS.iter().any(|key| key.name == name);
+    !is_setting && options::names().any(|known| known == name)
+}
+
+/// The command for clap.
+pub(super) fn command() -> clap::Command {
+    options::command()
+}
+
+/// Parses the words after `torchrun`.
+///
+/// # Errors
+/// The first mistake.
+pub(super) fn parse(
+    words: impl Iterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    let environment: BTreeMap<String, String> = environment
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let mut clap = options::command();
+    clap.build();
+    let words = argv::split_with(words, &clap, |word| options::canonical(word, &clap))?;
+    let given = match Given::read(&clap, &words, &environment) {
+        Ok(given) => given?,
+        Err(error) => return refusal::answer(&error),
+    };
+    Plan::new(given, words.command, environment)?.invocation()
+}
+
+/// A valid command line.
+struct Plan {
+    given: Given,
+    nodes: Nodes,
+    processes: Processes,
+    rendezvous: Rendezvous,
+    script: Vec<String>,
+    environment: BTreeMap<String, String>,
+}
+
+impl Plan {
+    fn new(
+        given: Given,
+        words: Vec<String>,
+        environment: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let nodes = Nodes::new(&given)?;
+        Ok(Self {
+            processes: Processes::new(&given)?,
+            rendezvous: Rendezvous::new(&given, nodes)?,
+            script: script::command(&given, words, &environment)?,
+            nodes,
+            given,
+            environment,
+        })
+    }
+
+    fn invocation(self) -> Result<Invocation, Error> {
+        let place = self.rendezvous.place.clone();
+        let (settings, config) = self.settings()?;
+        let notes = self.notes();
+        if self.given.is_set("dry-run") {
+            return Ok(Invocation::Print(dry_run::describe(
+                &settings, &config, &notes,
+            )));
+        }
+        let run = Box::new(RunRequest {
+            settings,
+            config,
+            notes,
+        });
+        Ok(match place {
+            Place::Alone => Invocation::Run(run),
+            Place::First {
+                driver,
+                node_rank,
+                unless_another,
+            } => Invocation::Torchrun(NodeRequest::First {
+                run,
+                agent: self.agent(driver, node_rank)?,
+                unless_another,
+            }),
+            Place::Other { driver, node_rank } => {
+                Invocation::Torchrun(NodeRequest::Other(self.agent(driver, node_rank)?))
+            }
+        })
+    }
+
+    fn settings(&self) -> Result<(Settings, Config), Error> {
+        let mut flags =
+            settings::flags(&self.given, self.nodes, &self.processes, &self.rendezvous)?;
+        if let Some(added) = flags.get_mut("env")
+            && let Some(given) = self.environment.get("ELASTICRUN_ENV")
+        {
+            let given = given.split(';').map(|word| word.trim().to_owned());
+            added
+                .words
+                .splice(0..0, given.filter(|word| !word.is_empty()));
+        }
+        let environment = self.environment.iter();
+        let environment = environment
+            .filter(|(name, _)| name.starts_with(PREFIX))
+            .map(|(name, value)| (name.clone(), value.clone()));
+        let sources = Sources {
+            file: None,
+            environment: environment.collect(),
+            flags,
+        };
+        let mut config = sources.read()?;
+        if self.rendezvous.driver().is_some() && !config.join_token_file.is_given() {
+            config.join_token_file.value = Some(self.token_file()?);
+        }
+        let settings = Settings::resolve(&config, self.script.clone())?;
+        Ok((settings, config))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let inert = settings::without_effect(&self.given, &self.rendezvous);
+        let unknown = unknown_variables(self.environment.keys().map(String::as_str));
+        inert.into_iter().chain(unknown).collect()
+    }
+
+    /// The agent of this node.
+    fn agent(&self, driver: super::Endpoint, node_rank: Option<u32>) -> Result<JoinRequest, Error> {
+        Ok(JoinRequest {
+            driver,
+            token_file: self.token_file()?,
+            slots: SlotsPerHost::Fixed(self.processes.count.get()),
+            host: node_rank.map(|rank| HostId::new(settings::host(rank))),
+            network_interfaces: Interfaces::default(),
+            signal_notice: None,
+            log_level: LogLevel::Warn,
+            log_format: LogFormat::Text,
+        })
+    }
+
+    /// The file with the join token: as given, else one in the state directory of the user, which the nodes of a cluster
+    /// share with the home directory.
+    fn token_file(&self) -> Result<PathBuf, Error> {
+        let variable = self.environment.get("ELASTICRUN_JOIN_TOKEN_FILE");
+        if let Some(path) = self.given.value("join-token-file").or(variable) {
+            return Ok(PathBuf::from(path));
+        }
+        let directory = |name: &str| self.environment.get(name).filter(|path| !path.is_empty());
+        let state = match (directory("XDG_STATE_HOME"), directory("HOME")) {
+            (Some(state), _) => PathBuf::from(state),
+            (None, Some(home)) => Path::new(home).join(".local/state"),
+            (None, None) => {
+                let why =
+                    "needs --join-token-file FILE, since neither XDG_STATE_HOME nor HOME is set";
+                return Err(self.given.refuse("nnodes", why));
+            }
+        };
+        let id = self.given.value("rdzv-id").map_or("none", String::as_str);
+        let driver = self.rendezvous.driver().map(ToString::to_string);
+        let name: String = format!("{}_{id}.token", driver.unwrap_or_default())
+            .chars()
+            .map(|c| match c {
+                c if c.is_ascii_alphanumeric() || "._-".contains(c) => c,
+                _ => '_',
+            })
+            .collect();
+        Ok(state.join("elasticrun").join("torchrun").join(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KEYS;
+
+    #[test]
+    fn options_of_torchrun_are_known_and_are_no_settings() {
+        assert!(is_option("--nproc_per_node") && is_option("--rdzv-backend"));
+        assert!(!is_option("--max-restarts") && !is_option("-m") && !is_option("nnodes"));
+        for key in KEYS {
+            assert!(!is_option(&format!("--{}", key.name)), "{}", key.name);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The settings of a run that torchrun's options stand for.
+
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
+
+use super::{
+    nodes::{Nodes, Processes},
+    options::Given,
+    rendezvous::{Place, Rendezvous, listen},
+};
+use crate::{
+    cli::Endpoint,
+    config::{Error, FlagWords, Setting as _, Streams, duration},
+};
+
+/// How torchrun prefixes the lines of `--tee`.
+const PREFIX: &str = "[${role_name}${local_rank}]:";
+
+/// torchrun's time between SIGTERM and SIGKILL.
+const SHUTDOWN: &str = "30";
+
+type Flags = BTreeMap<&'static str, FlagWords>;
+
+/// The settings as flags, each with the spelling of the option that it stands for.
+///
+/// # Errors
+/// An option has a wrong value that no setting would refuse.
+pub(super) fn flags(
+    given: &Given,
+    nodes: Nodes,
+    processes: &Processes,
+    rendezvous: &Rendezvous,
+) -> Result<Flags, Error> {
+    let mut flags = Flags::new();
+    let mut set = |key: &'static str, spelled: String, words: Vec<String>| {
+        flags.insert(key, FlagWords { spelled, words });
+    };
+    for key in ["max-restarts", "local-ranks-filter"] {
+        if let Some(value) = given.value(key) {
+            set(key, given.spelled(key), vec![value.clone()]);
+        }
+    }
+    let shutdown = given.value("shutdown-timeout");
+    let shutdown = shutdown.map_or(SHUTDOWN, String::as_str);
+    set(
+        "shutdown-timeout",
+        given.spelled("shutdown-timeout"),
+        vec![shutdown.to_owned()],
+    );
+    let variables = variables(given);
+    if !variables.is_empty() {
+        set("env", given.spelled("role"), variables);
+    }
+    for (key, spelled, words) in output(given)? {
+        set(key, spelled, words);
+    }
+    let per_node = processes.count.get();
+    let of_nodes = |nodes: u32| vec![nodes.saturating_mul(per_node).to_string()];
+    let Some(driver) = rendezvous.driver() else {
+        set("np", given.spelled("nproc-per-node"), of_nodes(1));
+        return Ok(flags);
+    };
+    for (key, spelled, words) in of_several(given, nodes, processes, rendezvous, driver) {
+        set(key, spelled, words);
+    }
+    if let Some(path) = given.value("join-token-file") {
+        let key = "join-token-file";
+        set(key, given.spelled(key), vec![path.clone()]);
+    }
+    for (key, spelled, words) in timeouts(given, &rendezvous.conf)? {
+        set(key, spelled, words);
+    }
+    Ok(flags)
+}
+
+/// The settings of a job with several nodes. Nodes that the user numbers are fixed hosts, in this order.
+fn of_several(
+    given: &Given,
+    nodes: Nodes,
+    processes: &Processes,
+    rendezvous: &Rendezvous,
+    driver: &Endpoint,
+) -> Vec<Flag> {
+    let per_node = processes.count.get();
+    let workers = |nodes: NonZeroU32| vec![nodes.get().saturating_mul(per_node).to_string()];
+    let spelled = |name: &str| given.spelled(name);
+    let mut flags = vec![
+        ("np", spelled("nnodes"), workers(nodes.min)),
+        ("launcher", spelled("nnodes"), vec!["agent".to_owned()]),
+        // Without waiting for workers that may attach to elasticrun.
+        (
+            "restart-mode",
+            spelled("nnodes"),
+            vec!["process".to_owned()],
+        ),
+        (
+            "listen",
+            spelled("rdzv-endpoint"),
+            vec![listen(driver).to_string()],
+        ),
+    ];
+    let are_numbered = !matches!(
+        &rendezvous.place,
+        Place::First {
+            node_rank: None,
+            ..
+        } | Place::Other {
+            node_rank: None,
+            ..
+        }
+    );
+    if are_numbered {
+        let hosts = (0..nodes.max.get()).map(|rank| format!("{}:{per_node}", host(rank)));
+        let hosts: Vec<_> = hosts.collect();
+        flags.push(("hosts", spelled("nnodes"), vec![hosts.join(",")]));
+    } else {
+        // As with torchrun, only the number of restarts limits failures.
+        let none = vec!["0".to_owned(), "0".to_owned()];
+        flags.extend([
+            ("max-np", spelled("nnodes"), workers(nodes.max)),
+            ("blacklist-cooldown-range", spelled("max-restarts"), none),
+            (
+                "max-host-failures",
+                spelled("max-restarts"),
+                vec!["0".to_owned()],
+            ),
+        ]);
+    }
+    flags
+}
+
+/// The name of the host with this number.
+pub(super) fn host(node_rank: u32) -> String {
+    format!("node{node_rank}")
+}
+
+/// The role and the id of the job, for the workers.
+fn variables(given: &Given) -> Vec<String> {
+    let names = [("role", "ROLE_NAME"), ("rdzv-id", "TORCHELASTIC_RUN_ID")];
+    let variable = |(option, name): (&str, &str)| {
+        let value = given.value(option)?;
+        (!value.is_empty()).then(|| format!("{name}={value}"))
+    };
+    names.into_iter().filter_map(variable).collect()
+}
+
+type Flag = (&'static str, String, Vec<String>);
+
+/// What is written where. Streams of `--tee` go to the console as well, those of `--redirects` do not.
+fn output(given: &Given) -> Result<Vec<Flag>, Error> {
+    let streams = |name: &str| match given.value(name) {
+        None => Ok(Streams::NONE),
+        Some(text) => Streams::read(std::slice::from_ref(text))
+            .map_err(|allowed| given.refuse(name, format!("expected {allowed}"))),
+    };
+    let (redirects, tee) = (streams("redirects")?, streams("tee")?);
+    let mut flags = Vec::new();
+    match given.value("log-dir") {
+        Some(directory) if !(redirects.is_empty() && tee.is_empty()) => flags.push((
+            "output-filename",
+            given.spelled("log-dir"),
+            vec![directory.clone()],
+        )),
+        None if !redirects.is_empty() => {
+            return Err(given.refuse("redirects", "needs --log-dir DIR, which gets these streams"));
+        }
+        _ => {}
+    }
+    let hidden = redirects.without(&tee);
+    if let Some(toml::Value::String(hidden)) = hidden.show() {
+        flags.push(("redirects", given.spelled("redirects"), vec![hidden]));
+    }
+    let name = "log-line-prefix-template";
+    match tee.is_empty() {
+        true => flags.push(("no-prefix", given.spelled("tee"), vec!["true".to_owned()])),
+        false => {
+            let template = given.value(name).map(String::as_str);
+            let template = template.filter(|text| !text.is_empty()).unwrap_or(PREFIX);
+            flags.push((
+                "line-prefix",
+                given.spelled(name),
+                vec![template.to_owned()],
+            ));
+        }
+    }
+    Ok(flags)
+}
+
+/// The keys of `--rdzv-conf` that are settings here.
+fn timeouts(given: &Given, conf: &[(String, String)]) -> Result<Vec<Flag>, Error> {
+    let value = |key: &str| {
+        let given = conf.iter().find(|(name, _)| name == key);
+        given.map(|(_, value)| value.clone())
+    };
+    let spelled = |key: &str| format!("{} {key}", given.spelled("rdzv-conf"));
+    let mut flags = Vec::new();
+    for (key, setting) in [
+        ("join_timeout", "elastic-timeout"),
+        ("last_call_timeout", "last-call"),
+        ("keep_alive_interval", "heartbeat-interval"),
+    ] {
+        flags.extend(value(key).map(|value| (setting, spelled(key), vec![value])));
+    }
+    let key = "keep_alive_max_attempt";
+    if let Some(attempts) = value(key) {
+        let interval = value("keep_alive_interval");
+        let interval = interval.as_deref().and_then(duration::parse);
+        let interval = interval.unwrap_or(Duration::from_secs(1));
+        let attempts: Option<u32> = attempts.parse().ok().filter(|attempts| *attempts > 1);
+        let timeout = attempts.and_then(|attempts| interval.checked_mul(attempts));
+        let timeout = timeout.filter(|timeout| *timeout <= duration::LONGEST);
+        let timeout = timeout.ok_or_else(|| {
+            given.refuse("rdzv-conf", format!("expected a number from 2 for {key}"))
+        })?;
+        flags.push((
+            "heartbeat-timeout",
+            spelled(key),
+            vec![duration::show(timeout)],
+        ));
+    }
+    Ok(flags)
+}
+
+/// A line about the given options that change nothing. `None` if there are none.
+pub(super) fn without_effect(given: &Given, rendezvous: &Rendezvous) -> Option<String> {
+    const NEVER: [&str; 11] = [
+        "monitor-interval",
+        "start-method",
+        "event-log-handler",
+        "logs-specs",
+        "local-addr",
+        "numa-binding",
+        "virtual-local-rank",
+        "signals-to-handle",
+        "duplicate-stdout-filters",
+        "duplicate-stderr-filters",
+        "log-dir",
+    ];
+    const KEYS: [&str; 5] = [
+        "join_timeout",
+        "last_call_timeout",
+        "keep_alive_interval",
+        "keep_alive_max_attempt",
+        "is_host",
+    ];
+    let has_files = given.is_set("redirects") || given.is_set("tee");
+    let options = NEVER.into_iter().filter(|name| given.is_set(name));
+    let options = options.filter(|name| *name != "log-dir" || !has_files);
+    let options = options.map(|name| given.spelled(name));
+    let keys = rendezvous.conf.iter().map(|(key, _)| key.as_str());
+    let alone = rendezvous.place == Place::Alone;
+    let keys = keys.filter(|key| !alone && !KEYS.contains(key));
+    let keys = keys.map(|key| format!("{} {key}", given.spelled("rdzv-conf")));
+    let all: Vec<_> = options.chain(keys).collect();
+    (!all.is_empty()).then(|| format!("without effect in elasticrun: {}", all.join(", ")))
+}
