@@ -149,6 +149,19 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
             os.close(write)
         unlocks = (os.dup(identity_pipe.fileno()), server, job, unserved)
         threading.Thread(target=_unlock, args=unlocks, daemon=True).start()
+    tail = finish(job)
+    if unserved:
+        raise ElasticrunError(f"this Python cannot serve the call to the workers: {unserved[0]}") from unserved[0]
+    if job.returncode != 0:
+        raise from_exit_code(job.returncode, tail)
+
+
+def finish(job: subprocess.Popen[bytes]) -> str:
+    """Waits until ``job`` has ended, and forwards its standard error, which is a pipe.
+
+    Returns:
+        Its last lines of standard error, else its exit code as text.
+    """
     assert job.stderr is not None, "it is a pipe"
     stderr = StderrRelay(job.stderr)
     try:
@@ -164,10 +177,7 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], server: Fu
     finally:
         # Orphans of the job may still hold its stderr.
         stderr.join(_GRACE)
-    if unserved:
-        raise ElasticrunError(f"this Python cannot serve the call to the workers: {unserved[0]}") from unserved[0]
-    if job.returncode != 0:
-        raise from_exit_code(job.returncode, stderr.tail or f"the job ended with {job.returncode}")
+    return stderr.tail or f"the job ended with {job.returncode}"
 
 
 def _unlock(
