@@ -61,6 +61,25 @@ fn a_request_names_its_round_and_gets_its_answer() {
 }
 
 #[test]
+fn an_agent_of_an_earlier_release_gets_only_operations_that_it_knows() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.next_line();
+    worker.send_command("push q 1");
+    let mut requests = agent.requests_as(worker.process, ToWorker::StoreOpened);
+    let peer = "agent of this host".to_owned();
+    assert_eq!(
+        worker.next_line(),
+        Refused::Unsupported { peer }.to_string()
+    );
+    worker.send_command("set a 1");
+    let number = requests.next_request().number;
+    requests.answer(number, Ok(Value::Done));
+    assert_eq!(worker.next_line(), "set");
+}
+
+#[test]
 fn an_abort_ends_a_wait_at_once_and_the_worker_comes_back() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
@@ -159,6 +178,13 @@ fn a_single_process_has_a_store_of_its_own() {
     assert_eq!(values, [&b"12"[..], b"3", b"4"]);
     assert_eq!(store.num_keys("").unwrap(), 5);
     assert!(store.delete("a").unwrap() && !store.delete("a").unwrap());
+    assert_eq!(store.list_keys("").unwrap(), ["c", "d", "e", "n"]);
+    store.queue_push("q", b"1").unwrap();
+    store.queue_push("q", b"2").unwrap();
+    assert_eq!(store.queue_len("q").unwrap(), 2);
+    assert_eq!(store.queue_pop("q", Duration::ZERO).unwrap(), b"1");
+    assert_eq!(store.queue_try_pop("q").unwrap().unwrap(), b"2");
+    assert_eq!(store.queue_try_pop("q").unwrap(), None);
 
     let began = Instant::now();
     let short = Duration::from_millis(20);

@@ -18,6 +18,7 @@ use crate::{
     region::Region,
     replica::ReplicaCopy,
     spans,
+    store::WorkerOpening,
 };
 
 /// The secret by which the workers of a job authenticate each other.
@@ -330,7 +331,9 @@ impl Agent {
                     "it is not of the process that the agent started",
                 );
             }
-            ProcessState::Running { .. } if request.for_store => return self.open_store(request),
+            ProcessState::Running { .. } if request.for_store.is_some() => {
+                return self.open_store(request);
+            }
             ProcessState::Running { .. } if worker.is_attached() => {
                 return refuse(&mut request, "another process has attached as this worker");
             }
@@ -393,8 +396,13 @@ impl Agent {
         if !worker.is_some_and(|worker| worker.is_attached_as(request.pid)) {
             return refuse(&mut request, "it has not attached as this worker");
         }
+        let version = request.for_store.unwrap_or_default();
         match request.connection.into_std() {
-            Ok(stream) => self.store.open(process, stream),
+            Ok(stream) => self.store.open(WorkerOpening {
+                process,
+                stream,
+                version,
+            }),
             Err(error) => spans::worker(process)
                 .in_scope(|| tracing::warn!(%error, "a worker's requests cannot be read")),
         }

@@ -130,6 +130,29 @@ async fn requests_that_change_nothing_are_repeated_when_their_connection_is_cut(
 }
 
 #[tokio::test]
+async fn a_push_or_pop_that_may_have_taken_effect_is_not_repeated() {
+    let words = [
+        "attach", "open", "push=q", "pop=q", "ask=a", "answer", "answer", "answer", "hang",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    for _ in 0..3 {
+        store.next().await;
+    }
+    drop(store);
+    let lost = "the store of the job cannot be reached: the connection to it ended";
+    let text = lines.until("answer 2").await;
+    assert!(text.contains(&format!("answer 1 {lost}")), "{text}");
+    assert!(text.contains(&format!("answer 2 {lost}")), "{text}");
+    let mut store = Store::accept(&driver).await;
+    assert_eq!(store.next_get().await, (process(0, 1), 3, "a".into()));
+    store.answer(process(0, 1), 3, "x").await;
+    lines.until("answer 3 Bytes").await;
+}
+
+#[tokio::test]
 async fn requests_wait_for_the_return_to_the_driver() {
     let words = ["attach", "open", "ask=a", "answer", "print=done", "hang"];
     let mut driver = Driver::new(worker(&words)).await;

@@ -54,13 +54,16 @@ pub enum FromWorker {
         /// The round that it was in.
         round: Round,
     },
-    /// The first message on a further connection of an attached worker. After the answer [`ToWorker::StoreOpened`] this
+    /// The first message on a further connection of an attached worker. After the answer [`ToWorker::StoreReady`] this
     /// connection carries the messages of [`crate::store`].
     OpenStore {
         /// The slot of the worker.
         local_rank: LocalRank,
         /// The start of the worker.
         generation: Generation,
+        /// The newest protocol version that the worker speaks. 3 from an older worker.
+        #[serde(default = "version_3")]
+        version: u16,
     },
     /// The only message on a connection of any process of this user: a request for the identity by which workers prove
     /// themselves to the program whose function they call. The answer is [`ToWorker::CallIdentity`]. It does not attach
@@ -81,6 +84,10 @@ impl fmt::Debug for WorkerIdentity {
 
 fn two_buffers() -> u8 {
     2
+}
+
+fn version_3() -> u16 {
+    3
 }
 
 /// A message from an agent to a worker.
@@ -114,8 +121,13 @@ pub enum ToWorker {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<WorkerIdentity>,
     },
-    /// The connection accepts requests to the store.
+    /// The connection accepts requests to the store, of protocol version 3. The answer to a worker of that version.
     StoreOpened,
+    /// The connection accepts requests to the store.
+    StoreReady {
+        /// The protocol version that both sides speak: at least 4.
+        version: u16,
+    },
     /// The answer to [`FromWorker::AskCallIdentity`] and the last message of its connection.
     CallIdentity {
         /// The identity of the workers of this host.

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Boundary, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
-    Process, Round,
+    AgentCommand, AgentReport, Boundary, DriverEpoch, FromAgent, FromWorker, Generation, HostId,
+    LocalRank, Process, Round, ToWorker,
     control::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption, Register},
 };
 use serde_json::{Value, json, to_value};
@@ -139,6 +139,20 @@ fn an_adoption_keeps_its_words() {
         "reports": [{"epoch": 2, "number": 8, "report": {"free_port": {"port": 9}}}],
     });
     written_and_read(adoption, wire);
+}
+
+#[test]
+fn a_worker_that_names_no_version_of_the_store_speaks_the_third() {
+    let open = json!({"open_store": {"local_rank": 1, "generation": 2}});
+    let read: FromWorker = serde_json::from_value(open).unwrap();
+    let expected = FromWorker::OpenStore {
+        local_rank: PROCESS.local_rank,
+        generation: PROCESS.generation,
+        version: 3,
+    };
+    assert_eq!(read, expected);
+    let ready = ToWorker::StoreReady { version: 4 };
+    written_and_read(ready, json!({"store_ready": {"version": 4}}));
 }
 
 #[test]

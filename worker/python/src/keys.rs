@@ -90,6 +90,41 @@ impl Keys {
         self.request(py, Op::MultiGet { keys }, Some(timeout))
     }
 
+    /// Appends an element to a queue.
+    fn queue_push(&self, py: Python<'_>, key: String, value: &[u8]) -> PyResult<()> {
+        let value = value.into();
+        self.request(py, Op::QueuePush { key, value }, None)
+            .map(drop)
+    }
+
+    /// Takes the first element of a queue as soon as there is one. Raises StoreTimeout after `timeout` seconds.
+    fn queue_pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: String,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let block = true;
+        self.request(py, Op::QueuePop { key, block }, Some(timeout))
+    }
+
+    /// Takes the first element of a queue. None if the queue is empty.
+    fn queue_try_pop<'py>(&self, py: Python<'py>, key: String) -> PyResult<Bound<'py, PyAny>> {
+        let block = false;
+        self.request(py, Op::QueuePop { key, block }, None)
+    }
+
+    /// The number of elements of a queue.
+    fn queue_len<'py>(&self, py: Python<'py>, key: String) -> PyResult<Bound<'py, PyAny>> {
+        self.request(py, Op::QueueLen { key }, None)
+    }
+
+    /// The keys that have a value and begin with `prefix`, in order and without the prefix.
+    fn list_keys(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<String>> {
+        let listed = py.detach(|| self.0.list_keys(prefix));
+        listed.map_err(|error| error::from_worker(py, &error))
+    }
+
     /// Writes all values or, if the store has no space for them, none.
     fn multi_set(&self, py: Python<'_>, entries: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         let entries = entries
@@ -133,6 +168,7 @@ impl Keys {
                 let values = values.iter().map(|value| PyBytes::new(py, &value.0));
                 pyo3::types::PyList::new(py, values)?.into_any()
             }
+            Value::Keys { keys, .. } => keys.into_pyobject(py)?.into_any(),
         })
     }
 }

@@ -114,6 +114,7 @@ impl Client {
         if std::process::id() != self.pid {
             return Err(Error::Forked);
         }
+        let version = op.version();
         let round = match namespace {
             Namespace::Job => None,
             Namespace::Round { epoch, round } => Some(RoundId {
@@ -144,15 +145,17 @@ impl Client {
                 answers.into_iter().for_each(|answer| self.answered(answer));
                 number
             }
-            Backend::Agent { connection, .. } => self.send(&mut lock(connection), ask)?,
+            Backend::Agent { connection, .. } => self.send(&mut lock(connection), version, ask)?,
         };
         Ok(Call::new(Arc::clone(self), number, answer, timeout))
     }
 
-    /// Sends over the current connection or a new one. Returns the number of the request.
+    /// Sends over the current connection or a new one, to an agent of this version or a later one.
+    /// Returns the number of the request.
     fn send(
         self: &Arc<Self>,
         connection: &mut Option<Arc<StoreConnection>>,
+        version: u16,
         ask: impl FnOnce(u64) -> Result<Request, Error>,
     ) -> Result<u64, Error> {
         if connection
@@ -164,6 +167,10 @@ impl Client {
         let Some(open) = connection else {
             return Err(unreachable("there is no connection to the agent"));
         };
+        if version > open.version() {
+            let peer = "agent of this host".to_owned();
+            return Err(Error::Store(Refused::Unsupported { peer }));
+        }
         let request = ask(open.number())?;
         let number = request.number;
         let frame = frame::to_frame(&FromClient::Ask(request));

@@ -14,7 +14,9 @@ use std::{
     thread,
 };
 
-use elasticrun_protocol::{FromWorker, Process, ToWorker, frame::FrameBuffer, store::Answer};
+use elasticrun_protocol::{
+    FromWorker, Process, ToWorker, frame::FrameBuffer, opening::MAX_VERSION, store::Answer,
+};
 use elasticrun_shm::fds;
 use nix::{
     errno::Errno,
@@ -33,6 +35,8 @@ const MAX_UNSENT: usize = 64 << 20;
 pub(super) struct StoreConnection {
     number: u64,
     stream: UnixStream,
+    /// The protocol version that worker and agent speak.
+    version: u16,
     /// Bytes that the kernel has not taken yet.
     unsent: Mutex<Vec<u8>>,
     /// Signalled when there are unsent bytes.
@@ -52,12 +56,13 @@ impl StoreConnection {
             why: format!("{}: {error}", socket.display()),
         };
         let stream = UnixStream::connect(socket).map_err(lost)?;
-        let frames = open_store(&stream, process).map_err(lost)??;
+        let (version, frames) = open_store(&stream, process).map_err(lost)??;
         stream.set_nonblocking(true).map_err(lost)?;
         let wakeup = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let connection = Arc::new(Self {
             number,
             stream,
+            version,
             unsent: Mutex::default(),
             wakeup: wakeup
                 .map_err(io::Error::from)
@@ -81,6 +86,11 @@ impl StoreConnection {
     /// The number of this connection within the process.
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The protocol version that worker and agent speak.
+    pub(super) fn version(&self) -> u16 {
+        self.version
     }
 
     /// Whether no more answers will come.
@@ -170,15 +180,20 @@ fn bytes_taken(sent: io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Opens the store on a new connection and waits for the agent's answer. Returns the bytes received
-/// after it.
-fn open_store(stream: &UnixStream, process: Process) -> io::Result<Result<FrameBuffer, Error>> {
+/// Opens the store on a new connection and waits for the agent's answer. Returns the protocol
+/// version, and the bytes received after the answer.
+fn open_store(
+    stream: &UnixStream,
+    process: Process,
+) -> io::Result<Result<(u16, FrameBuffer), Error>> {
     let open = FromWorker::OpenStore {
         local_rank: process.local_rank,
         generation: process.generation,
+        version: MAX_VERSION,
     };
     Ok(match request(stream, &open)? {
-        (ToWorker::StoreOpened, frames) => Ok(frames),
+        (ToWorker::StoreOpened, frames) => Ok((3, frames)),
+        (ToWorker::StoreReady { version }, frames) => Ok((version, frames)),
         (ToWorker::Refused { why }, _) => Err(Error::Refused { why }),
         _ => Err(Error::Protocol {
             why: "it answered the opening of the store with something else".to_owned(),

@@ -113,7 +113,8 @@ impl Store {
         }
     }
 
-    /// Waits until all keys exist at the same time.
+    /// Waits until all keys exist at the same time. A key exists while it has a value, or an element
+    /// in its queue.
     ///
     /// # Errors
     /// See [`Store`]; `Refused::TimedOut` names the missing keys after `timeout`.
@@ -182,6 +183,76 @@ impl Store {
         let owned = |(key, value): &(K, V)| (key.as_ref().to_owned(), value.as_ref().into());
         let entries = entries.iter().map(owned).collect();
         self.done(Op::MultiSet { entries }, ANSWER_TIMEOUT)
+    }
+
+    /// Appends an element to a queue. A queue is independent of the value of the same key.
+    ///
+    /// # Errors
+    /// See [`Store`].
+    pub fn queue_push(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let (key, value) = (key.to_owned(), value.into());
+        self.done(Op::QueuePush { key, value }, ANSWER_TIMEOUT)
+    }
+
+    /// Takes the first element of a queue as soon as there is one. Calls that wait for an element
+    /// get one in the order in which they came to the store.
+    ///
+    /// # Errors
+    /// See [`Store`]; `Refused::TimedOut` if there was none within `timeout`.
+    pub fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        let (key, block) = (key.to_owned(), true);
+        match self.call(Op::QueuePop { key, block }, timeout)? {
+            Value::Bytes(Blob(value)) => Ok(value),
+            other => Err(unexpected_answer(&other)),
+        }
+    }
+
+    /// Takes the first element of a queue, if there is one now.
+    ///
+    /// # Errors
+    /// See [`Store`].
+    pub fn queue_try_pop(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let (key, block) = (key.to_owned(), false);
+        match self.call(Op::QueuePop { key, block }, ANSWER_TIMEOUT)? {
+            Value::Current(element) => Ok(element.map(|Blob(value)| value)),
+            other => Err(unexpected_answer(&other)),
+        }
+    }
+
+    /// The number of elements of a queue.
+    ///
+    /// # Errors
+    /// See [`Store`].
+    pub fn queue_len(&self, key: &str) -> Result<u64, Error> {
+        let key = key.to_owned();
+        Ok(self.number(Op::QueueLen { key })?.unsigned_abs())
+    }
+
+    /// The keys that have a value and begin with `prefix`, in order and without the prefix.
+    ///
+    /// A long list comes in several answers. Keys that are set or deleted meanwhile may or may not
+    /// be in it.
+    ///
+    /// # Errors
+    /// See [`Store`].
+    pub fn list_keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let mut listed: Vec<String> = Vec::new();
+        loop {
+            let op = Op::ListKeys {
+                prefix: prefix.to_owned(),
+                after: listed.last().cloned(),
+            };
+            match self.call(op, ANSWER_TIMEOUT)? {
+                Value::Keys { keys, more } => {
+                    let is_last = !more || keys.is_empty();
+                    listed.extend(keys);
+                    if is_last {
+                        return Ok(listed);
+                    }
+                }
+                other => return Err(unexpected_answer(&other)),
+            }
+        }
     }
 
     /// Starts an operation without waiting for its answer. `timeout` limits the wait for keys of

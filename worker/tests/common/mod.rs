@@ -32,6 +32,7 @@ use elasticrun_protocol::{
     control::{Keeper, Member, Place, Start},
     frame::{self, FrameBuffer},
     local::WorkerIdentity,
+    opening::MAX_VERSION,
     store::{Answer, FromClient, Refused, Request, Value},
     topology::neighbours,
 };
@@ -120,6 +121,12 @@ impl Agent {
 
     /// Accepts the store connection that a worker opens.
     pub(crate) fn requests(&self, process: Process) -> StoreRequests {
+        let version = MAX_VERSION;
+        self.requests_as(process, ToWorker::StoreReady { version })
+    }
+
+    /// The same, as an agent that gives this answer.
+    pub(crate) fn requests_as(&self, process: Process, answer: ToWorker) -> StoreRequests {
         let (stream, _) = self.listener.accept().expect("the worker dials");
         let mut requests = StoreRequests {
             stream,
@@ -128,9 +135,10 @@ impl Agent {
         let open = FromWorker::OpenStore {
             local_rank: process.local_rank,
             generation: process.generation,
+            version: MAX_VERSION,
         };
         assert_eq!(requests.receive::<FromWorker>(), open);
-        requests.send(&ToWorker::StoreOpened);
+        requests.send(&answer);
         requests
     }
 

@@ -145,6 +145,10 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
                 let set = session.store().set(key, value.as_bytes());
                 set.map(|()| "set".to_owned())
             }
+            ["push", key, value] => {
+                let pushed = session.store().queue_push(key, value.as_bytes());
+                pushed.map(|()| "pushed".to_owned())
+            }
             ["get", key] => {
                 let got = session.store().get(key, Duration::from_secs(600));
                 got.map(|value| format!("got {}", String::from_utf8_lossy(&value)))

@@ -10,9 +10,11 @@
 //! - S2 A request gets one answer, unless it was forgotten. A repeat of a request gets none (R3).
 //! - S3 The keys of a round are accessible from its start to the start of the next round, and only to requests of that
 //!   round (R3). The keys of the job stay.
-//! - S4 Keys, values and awaited keys never exceed [`Limits`].
+//! - S4 Keys, values, elements and awaited keys never exceed [`Limits`].
+//! - S5 An element of a queue goes to one request. Elements leave a queue in the order in which they came, and go to the
+//!   requests that wait for them in the order in which those came.
 //!
-//! Not promised: an order among the requests that wait for the same key.
+//! Not promised: an order among the requests that wait for the value of a key.
 
 mod contents;
 mod perform;
@@ -41,16 +43,16 @@ pub struct Client {
 /// Size limits of the store, beside the limits of [`elasticrun_protocol::store`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Keys with a value.
+    /// Values and elements of queues.
     pub keys: usize,
-    /// Bytes of keys, of values, and of awaited keys.
+    /// Bytes of values and elements, each with its key, and of awaited keys.
     pub bytes: usize,
     /// Waiting requests of one worker.
     pub waits: usize,
 }
 
 impl Default for Limits {
-    /// 1,048,576 keys, 256 MiB, 1,024 requests.
+    /// 1,048,576 values and elements, 256 MiB, 1,024 requests.
     fn default() -> Self {
         Self {
             keys: 1 << 20,
@@ -151,7 +153,8 @@ impl Store {
     /// Applies the timeouts that have passed.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Command>) {
         while let Some(wait) = self.waits.take_overdue(now) {
-            let refused = self.contents.timed_out(wait.space, &wait.keys);
+            let condition = wait.wanted.condition();
+            let refused = self.contents.timed_out(condition, wait.space, &wait.keys);
             out.push(answer(wait.client, wait.number, Err(refused)));
         }
     }
@@ -161,12 +164,12 @@ impl Store {
         self.waits.next_deadline()
     }
 
-    /// The number of keys of the round and of the job.
+    /// The number of values and elements of the round and of the job.
     pub fn len(&self) -> usize {
-        self.contents.keys()
+        self.contents.entries()
     }
 
-    /// Whether the store has no keys.
+    /// Whether the store has neither values nor elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -8,6 +8,7 @@ use elasticrun_protocol::store::{
 
 use super::{
     Client, Command, Space, Store, answer,
+    contents::Condition,
     waits::{Wait, Wanted},
 };
 use crate::Time;
@@ -25,7 +26,10 @@ impl Store {
     ) -> Result<Option<Value>, Refused> {
         request.op.check()?;
         let value = match request.op {
-            Op::Get { .. } | Op::Wait { .. } | Op::MultiGet { .. } => {
+            Op::Get { .. }
+            | Op::Wait { .. }
+            | Op::MultiGet { .. }
+            | Op::QueuePop { block: true, .. } => {
                 return self.wait(now, client, space, request, out);
             }
             Op::Set { key, value } => self.put(space, key, value.0)?,
@@ -65,11 +69,21 @@ impl Store {
                 Value::Current(there.map(|there| Blob(there.clone())))
             }
             Op::Check { keys } => {
-                let map = self.contents.map(space);
-                Value::Truth(keys.iter().all(|key| map.contains_key(key)))
+                let exists = |key: &String| self.contents.meets(Condition::Either, space, key);
+                Value::Truth(keys.iter().all(exists))
             }
             Op::Delete { key } => Value::Truth(self.contents.remove(space, &key)),
             Op::NumKeys { prefix } => Value::Number(self.contents.count(space, &prefix) as i64),
+            Op::QueuePush { key, value } => {
+                let waiting = self.waits.bytes();
+                (self.contents).push(space, key, value.0, waiting, &self.limits)?;
+                Value::Done
+            }
+            Op::QueuePop { key, block: false } => {
+                Value::Current(self.contents.pop(space, &key).map(Blob))
+            }
+            Op::QueueLen { key } => Value::Number(self.contents.queue_len(space, &key) as i64),
+            Op::ListKeys { prefix, after } => self.contents.list(space, &prefix, after.as_deref()),
         };
         Ok(Some(value))
     }
@@ -111,6 +125,7 @@ impl Store {
             Op::Get { key } => (vec![key], Wanted::One),
             Op::MultiGet { keys } => (keys, Wanted::All),
             Op::Wait { keys } => (keys, Wanted::Presence),
+            Op::QueuePop { key, .. } => (vec![key], Wanted::Element),
             // Other operations never wait.
             _ => return Ok(None),
         };
@@ -125,12 +140,14 @@ impl Store {
             keys,
             wanted,
             until: now + request.timeout,
+            arrival: self.waits.next_arrival(),
             watched: 0,
         };
         let missing = self.first_missing(&wait);
         if missing.is_some() {
             if request.timeout.is_zero() {
-                return Err(self.contents.timed_out(space, &wait.keys));
+                let condition = wanted.condition();
+                return Err(self.contents.timed_out(condition, space, &wait.keys));
             }
             if self.waits.of(client) >= self.limits.waits {
                 let limit = self.limits.waits as u64;
@@ -146,10 +163,18 @@ impl Store {
         Ok(None)
     }
 
-    /// Answers the requests whose last missing key has arrived.
+    /// Answers the requests whose last missing key has arrived. A new element wakes those first that wait for its key, then
+    /// the one that takes it.
     pub(super) fn wake(&mut self, out: &mut Vec<Command>) {
-        for key in self.contents.take_fresh() {
-            for wait in self.waits.take_watchers(&key) {
+        for (space, key, created) in self.contents.take_fresh() {
+            let mut watched = (space, key, Condition::Either);
+            let mut woken = self.waits.take_watchers(&watched);
+            watched.2 = created;
+            match created {
+                Condition::Element => woken.extend(self.waits.take_first_watcher(&watched)),
+                _ => woken.extend(self.waits.take_watchers(&watched)),
+            }
+            for wait in woken {
                 let missing = self.first_missing(&wait);
                 self.settle(wait, missing, out);
             }
@@ -171,31 +196,38 @@ impl Store {
 
     /// The index of a missing key of a wait, searched from the key that it watches.
     fn first_missing(&self, wait: &Wait) -> Option<usize> {
-        let map = self.contents.map(wait.space);
-        let is_missing = |at: &usize| !map.contains_key(&wait.keys[*at]);
+        let condition = wait.wanted.condition();
+        let is_missing =
+            |at: &usize| !(self.contents).meets(condition, wait.space, &wait.keys[*at]);
         let mut rest = wait.watched..wait.keys.len();
         // Earlier keys existed when they were checked, but may have been deleted since.
         rest.find(is_missing)
             .or_else(|| (0..wait.watched).find(is_missing))
     }
 
-    fn collect(&self, wait: &Wait) -> Result<Value, Refused> {
-        if wait.wanted == Wanted::Presence {
-            return Ok(Value::Done);
-        }
-        let map = self.contents.map(wait.space);
-        let values = || wait.keys.iter().filter_map(|key| map.get(key));
-        let length: usize = values().map(Vec::len).sum();
+    /// The answer to a wait, whose keys are all present.
+    fn collect(&mut self, wait: &Wait) -> Result<Value, Refused> {
+        let read = |key: &String| self.contents.get(wait.space, key);
+        let mut values: Vec<_> = match wait.wanted {
+            Wanted::Presence => return Ok(Value::Done),
+            Wanted::Element => {
+                let element =
+                    (wait.keys.first()).and_then(|key| self.contents.pop(wait.space, key));
+                return Ok(Value::Bytes(Blob(element.unwrap_or_default())));
+            }
+            Wanted::One | Wanted::All => wait.keys.iter().filter_map(read).collect(),
+        };
+        let length: usize = values.iter().map(|value| value.len()).sum();
         if length > MAX_MESSAGE {
             return Err(Refused::AnswerTooLarge {
                 length: length as u64,
                 limit: MAX_MESSAGE as u64,
             });
         }
-        let mut values = values().map(|value| Blob(value.clone()));
+        let copied = |value: &Vec<u8>| Blob(value.clone());
         Ok(match wait.wanted {
-            Wanted::One => Value::Bytes(values.next().unwrap_or_default()),
-            _ => Value::Many(values.collect()),
+            Wanted::One => Value::Bytes(values.pop().map(copied).unwrap_or_default()),
+            _ => Value::Many(values.into_iter().map(copied).collect()),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for keys, and their timeouts.
+//! Requests that wait for keys, in the order of their arrival, and their timeouts.
 //!
 //! A wait watches one missing key at a time. When that key arrives, the other keys are checked. So a new key costs only
 //! the waits that watch it, and a wait for many keys is not checked for each of them.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::Round;
 
-use super::{Client, Space};
+use super::{Client, Space, contents::Condition};
 use crate::Time;
 
 /// A request: its client and its number.
@@ -22,7 +22,23 @@ pub(super) enum Wanted {
     All,
     /// Only that the keys are present.
     Presence,
+    /// The first element of the queue of the one key, which it takes.
+    Element,
 }
+
+impl Wanted {
+    /// What the request needs of each key.
+    pub(super) fn condition(self) -> Condition {
+        match self {
+            Self::One | Self::All => Condition::Value,
+            Self::Presence => Condition::Either,
+            Self::Element => Condition::Element,
+        }
+    }
+}
+
+/// What a waiting request watches.
+pub(super) type Watched = (Space, String, Condition);
 
 /// A request that waits.
 #[derive(Clone, Debug)]
@@ -35,6 +51,8 @@ pub(super) struct Wait {
     pub(super) keys: Vec<String>,
     pub(super) wanted: Wanted,
     pub(super) until: Time,
+    /// Smaller than that of each request that has arrived later.
+    pub(super) arrival: u64,
     /// The index of the key that it watches.
     pub(super) watched: usize,
 }
@@ -47,18 +65,31 @@ impl Wait {
     fn bytes(&self) -> usize {
         self.keys.iter().map(String::len).sum()
     }
+
+    fn watched(&self) -> Watched {
+        let key = self.keys[self.watched].clone();
+        (self.space, key, self.wanted.condition())
+    }
 }
 
 /// The waiting requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
     all: BTreeMap<Asked, Wait>,
-    watchers: BTreeMap<(Space, String), BTreeSet<Asked>>,
+    watchers: BTreeMap<Watched, BTreeSet<(u64, Asked)>>,
     deadlines: BTreeSet<(Time, Asked)>,
     bytes: usize,
+    /// The number of the last arrival.
+    arrivals: u64,
 }
 
 impl Waits {
+    /// Numbers a request that has arrived.
+    pub(super) fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -77,8 +108,8 @@ impl Waits {
     }
 
     pub(super) fn add(&mut self, wait: Wait) {
-        let key = (wait.space, wait.keys[wait.watched].clone());
-        self.watchers.entry(key).or_default().insert(wait.asked());
+        let watchers = self.watchers.entry(wait.watched()).or_default();
+        watchers.insert((wait.arrival, wait.asked()));
         self.deadlines.insert((wait.until, wait.asked()));
         self.bytes += wait.bytes();
         self.all.insert(wait.asked(), wait);
@@ -86,11 +117,11 @@ impl Waits {
 
     fn take(&mut self, asked: Asked) -> Option<Wait> {
         let wait = self.all.remove(&asked)?;
-        let key = (wait.space, wait.keys[wait.watched].clone());
-        if let Some(watchers) = self.watchers.get_mut(&key) {
-            watchers.remove(&asked);
+        let watched = wait.watched();
+        if let Some(watchers) = self.watchers.get_mut(&watched) {
+            watchers.remove(&(wait.arrival, asked));
             if watchers.is_empty() {
-                self.watchers.remove(&key);
+                self.watchers.remove(&watched);
             }
         }
         self.deadlines.remove(&(wait.until, asked));
@@ -98,11 +129,19 @@ impl Waits {
         Some(wait)
     }
 
-    /// Removes and gives all waits for a key. The caller adds those again that still miss a key.
-    pub(super) fn take_watchers(&mut self, key: &(Space, String)) -> Vec<Wait> {
-        let watchers = self.watchers.get(key).cloned().unwrap_or_default();
-        let taken = watchers.into_iter().filter_map(|asked| self.take(asked));
+    /// Removes and gives all requests that watch a key. The caller adds those again that still miss a key.
+    pub(super) fn take_watchers(&mut self, watched: &Watched) -> Vec<Wait> {
+        let watchers = self.watchers.get(watched).cloned().unwrap_or_default();
+        let taken = watchers
+            .into_iter()
+            .filter_map(|(_, asked)| self.take(asked));
         taken.collect()
+    }
+
+    /// Removes and gives the request that has watched a key for longest.
+    pub(super) fn take_first_watcher(&mut self, watched: &Watched) -> Option<Wait> {
+        let (_, asked) = *self.watchers.get(watched)?.first()?;
+        self.take(asked)
     }
 
     /// Removes and gives one wait whose timeout has passed.

@@ -48,6 +48,21 @@ pub(crate) fn get(key: &str) -> Op {
     Op::Get { key: key.into() }
 }
 
+pub(crate) fn push(key: &str, value: &str) -> Op {
+    Op::QueuePush {
+        key: key.into(),
+        value: blob(value),
+    }
+}
+
+/// A pop that waits for an element.
+pub(crate) fn pop(key: &str) -> Op {
+    Op::QueuePop {
+        key: key.into(),
+        block: true,
+    }
+}
+
 pub(crate) fn keys(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }

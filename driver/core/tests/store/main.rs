@@ -2,4 +2,5 @@
 
 mod harness;
 mod model;
+mod queues;
 mod rules;

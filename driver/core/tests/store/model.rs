@@ -1,6 +1,9 @@
 //! The store gives the same answers as a model that keeps plain lists and scans all of them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use elasticrun_core::{
     Time,
@@ -65,21 +68,26 @@ fn names() -> impl Strategy<Value = Vec<String>> {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        (key(), value()).prop_map(|(key, value)| Op::Set { key, value }),
-        (key(), value()).prop_map(|(key, value)| Op::Append { key, value }),
-        key().prop_map(|key| Op::Get { key }),
-        (key(), -9i64..9).prop_map(|(key, amount)| Op::Add { key, amount }),
-        (key(), value(), value()).prop_map(|(key, expected, desired)| Op::CompareSet {
+        1 => (key(), value()).prop_map(|(key, value)| Op::Set { key, value }),
+        1 => (key(), value()).prop_map(|(key, value)| Op::Append { key, value }),
+        1 => key().prop_map(|key| Op::Get { key }),
+        1 => (key(), -9i64..9).prop_map(|(key, amount)| Op::Add { key, amount }),
+        1 => (key(), value(), value()).prop_map(|(key, expected, desired)| Op::CompareSet {
             key,
             expected,
             desired
         }),
-        names().prop_map(|keys| Op::Wait { keys }),
-        names().prop_map(|keys| Op::Check { keys }),
-        names().prop_map(|keys| Op::MultiGet { keys }),
-        key().prop_map(|key| Op::Delete { key }),
-        "[ab]{0,2}".prop_map(|prefix| Op::NumKeys { prefix }),
-        prop::collection::vec((key(), value()), 0..4).prop_map(|entries| Op::MultiSet { entries }),
+        1 => names().prop_map(|keys| Op::Wait { keys }),
+        1 => names().prop_map(|keys| Op::Check { keys }),
+        1 => names().prop_map(|keys| Op::MultiGet { keys }),
+        1 => key().prop_map(|key| Op::Delete { key }),
+        1 => "[ab]{0,2}".prop_map(|prefix| Op::NumKeys { prefix }),
+        1 => prop::collection::vec((key(), value()), 0..4).prop_map(|entries| Op::MultiSet { entries }),
+        2 => (key(), value()).prop_map(|(key, value)| Op::QueuePush { key, value }),
+        2 => (key(), any::<bool>()).prop_map(|(key, block)| Op::QueuePop { key, block }),
+        1 => key().prop_map(|key| Op::QueueLen { key }),
+        1 => ("[ab]{0,1}", prop::option::of(key()))
+            .prop_map(|(prefix, after)| Op::ListKeys { prefix, after }),
     ]
 }
 
@@ -102,6 +110,14 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 type Map = BTreeMap<String, Vec<u8>>;
+
+/// The values and the queues of a space.
+#[derive(Clone, Default)]
+struct Keys {
+    values: Map,
+    queues: BTreeMap<String, VecDeque<Vec<u8>>>,
+}
+
 type Answers = Vec<((u32, u64), Result<Value, Refused>)>;
 
 struct Waiting {
@@ -114,25 +130,64 @@ struct Waiting {
 #[derive(Default)]
 struct Model {
     round: u64,
-    job: Map,
-    current: Map,
+    job: Keys,
+    current: Keys,
+    /// In the order of their arrival.
     waiting: Vec<Waiting>,
 }
 
 fn keys_of(op: &Op) -> Vec<String> {
     match op {
-        Op::Get { key } => vec![key.clone()],
+        Op::Get { key } | Op::QueuePop { key, .. } => vec![key.clone()],
         Op::Wait { keys } | Op::MultiGet { keys } => keys.clone(),
         _ => Vec::new(),
     }
 }
 
-fn size(map: &Map) -> usize {
-    map.iter().map(|(key, value)| key.len() + value.len()).sum()
+/// Whether the operation waits for its keys.
+fn may_wait(op: &Op) -> bool {
+    match op {
+        Op::QueuePop { block, .. } => *block,
+        op => matches!(op, Op::Get { .. } | Op::Wait { .. } | Op::MultiGet { .. }),
+    }
+}
+
+impl Keys {
+    fn entries(&self) -> Vec<(&String, &Vec<u8>)> {
+        let elements =
+            (self.queues.iter()).flat_map(|(key, queue)| queue.iter().map(move |v| (key, v)));
+        self.values.iter().chain(elements).collect()
+    }
+
+    fn size(&self) -> usize {
+        let sizes = self
+            .entries()
+            .into_iter()
+            .map(|(key, value)| key.len() + value.len());
+        sizes.sum()
+    }
+
+    fn queue_len(&self, key: &str) -> usize {
+        self.queues.get(key).map_or(0, VecDeque::len)
+    }
+
+    /// Whether a key has what an operation needs of it.
+    fn has(&self, key: &str, op: &Op) -> bool {
+        let (value, element) = (self.values.contains_key(key), self.queue_len(key) > 0);
+        match op {
+            Op::QueuePop { .. } => element,
+            Op::Wait { .. } | Op::Check { .. } => value || element,
+            _ => value,
+        }
+    }
+
+    fn pop(&mut self, key: &str) -> Option<Blob> {
+        self.queues.get_mut(key)?.pop_front().map(Blob)
+    }
 }
 
 impl Model {
-    fn map(&mut self, of_job: bool) -> &mut Map {
+    fn keys(&mut self, of_job: bool) -> &mut Keys {
         if of_job {
             &mut self.job
         } else {
@@ -142,40 +197,46 @@ impl Model {
 
     fn bytes(&self) -> usize {
         let waiting = self.waiting.iter().flat_map(|wait| keys_of(&wait.op));
-        size(&self.job) + size(&self.current) + waiting.map(|key| key.len()).sum::<usize>()
+        self.job.size() + self.current.size() + waiting.map(|key| key.len()).sum::<usize>()
     }
 
-    /// Replaces a map if the new one is within the limits.
-    fn replace(&mut self, of_job: bool, new: Map) -> Result<(), Refused> {
-        let old = std::mem::replace(self.map(of_job), new);
-        let keys = self.job.len() + self.current.len();
-        let grown = self.map(of_job).len() > old.len();
-        let larger = size(self.map(of_job)) > size(&old);
-        let refused = if keys > LIMITS.keys && grown {
+    fn entries(&self) -> usize {
+        self.job.entries().len() + self.current.entries().len()
+    }
+
+    /// Replaces the keys of a space if the new ones are within the limits.
+    fn replace(&mut self, of_job: bool, new: Keys) -> Result<(), Refused> {
+        let old = std::mem::replace(self.keys(of_job), new);
+        let grown = self.keys(of_job).entries().len() > old.entries().len();
+        let larger = self.keys(of_job).size() > old.size();
+        let refused = if self.entries() > LIMITS.keys && grown {
             Refused::TooManyKeys { limit: 6 }
         } else if self.bytes() > LIMITS.bytes && larger {
             Refused::Full { limit: 40 }
         } else {
             return Ok(());
         };
-        *self.map(of_job) = old;
+        *self.keys(of_job) = old;
         Err(refused)
     }
 
     fn read(&mut self, of_job: bool, op: &Op) -> Option<Value> {
-        let map = self.map(of_job);
-        let values = keys_of(op).into_iter().map(|key| map.get(&key).cloned());
-        let values: Option<Vec<_>> = values.map(|value| value.map(Blob)).collect();
-        values.map(|mut values| match op {
-            Op::Get { .. } => Value::Bytes(values.remove(0)),
+        let keys = self.keys(of_job);
+        if !keys_of(op).iter().all(|key| keys.has(key, op)) {
+            return None;
+        }
+        let value = |key: &String| Blob(keys.values[key].clone());
+        Some(match op {
             Op::Wait { .. } => Value::Done,
-            _ => Value::Many(values),
+            Op::QueuePop { key, .. } => Value::Bytes(keys.pop(key)?),
+            Op::Get { key } => Value::Bytes(value(key)),
+            op => Value::Many(keys_of(op).iter().map(value).collect()),
         })
     }
 
     fn missing(&mut self, of_job: bool, op: &Op) -> Refused {
-        let map = self.map(of_job);
-        let missing = keys_of(op).into_iter().filter(|key| !map.contains_key(key));
+        let keys = self.keys(of_job);
+        let missing = keys_of(op).into_iter().filter(|key| !keys.has(key, op));
         Refused::TimedOut {
             missing: missing.collect(),
             more: 0,
@@ -183,7 +244,8 @@ impl Model {
     }
 
     fn write(&mut self, of_job: bool, op: &Op) -> Result<Value, Refused> {
-        let mut map = self.map(of_job).clone();
+        let mut keys = self.keys(of_job).clone();
+        let map = &mut keys.values;
         let value = match op {
             Op::Set { key, value } => {
                 map.insert(key.clone(), value.0.clone());
@@ -222,13 +284,26 @@ impl Model {
                 Value::Current(map.get(key).cloned().map(Blob))
             }
             Op::Delete { key } => Value::Truth(map.remove(key).is_some()),
-            Op::Check { keys } => Value::Truth(keys.iter().all(|key| map.contains_key(key))),
+            Op::Check { keys: names } => Value::Truth(names.iter().all(|key| keys.has(key, op))),
             Op::NumKeys { prefix } => {
                 Value::Number(map.keys().filter(|key| key.starts_with(prefix)).count() as i64)
             }
+            Op::QueuePush { key, value } => {
+                let queue = keys.queues.entry(key.clone()).or_default();
+                queue.push_back(value.0.clone());
+                Value::Done
+            }
+            Op::QueuePop { key, .. } => Value::Current(keys.pop(key)),
+            Op::QueueLen { key } => Value::Number(keys.queue_len(key) as i64),
+            Op::ListKeys { prefix, after } => {
+                let listed = map.keys().filter_map(|key| key.strip_prefix(prefix));
+                let behind = |key: &&str| after.as_deref().is_none_or(|after| *key > after);
+                let keys = listed.filter(behind).map(str::to_owned).collect();
+                Value::Keys { keys, more: false }
+            }
             Op::Get { .. } | Op::Wait { .. } | Op::MultiGet { .. } => unreachable!("it reads"),
         };
-        self.replace(of_job, map)?;
+        self.replace(of_job, keys)?;
         Ok(value)
     }
 
@@ -239,7 +314,7 @@ impl Model {
         until: Option<Time>,
         op: &Op,
     ) -> Option<Result<Value, Refused>> {
-        if !matches!(op, Op::Get { .. } | Op::Wait { .. } | Op::MultiGet { .. }) {
+        if !may_wait(op) {
             return Some(self.write(of_job, op));
         }
         if let Some(value) = self.read(of_job, op) {
@@ -280,8 +355,17 @@ impl Model {
         answers
     }
 
+    /// A request that takes an element gets it after all others have seen it.
     fn woken(&mut self) -> Answers {
-        self.end(|model, wait| model.read(wait.of_job, &wait.op).map(Ok))
+        let takes = |wait: &Waiting| matches!(wait.op, Op::QueuePop { .. });
+        let mut woken = Answers::new();
+        for takers in [false, true] {
+            woken.extend(self.end(|model, wait| {
+                let result = (takes(wait) == takers).then(|| model.read(wait.of_job, &wait.op));
+                result.flatten().map(Ok)
+            }));
+        }
+        woken
     }
 
     fn overdue(&mut self, now: Time) -> Answers {
@@ -293,7 +377,7 @@ impl Model {
     fn next_round(&mut self) -> Answers {
         let asked = Round(self.round);
         self.round += 1;
-        self.current.clear();
+        self.current = Keys::default();
         let current = Some(Round(self.round));
         self.end(|_, wait| (!wait.of_job).then_some(Err(Refused::StaleRound { asked, current })))
     }
@@ -365,7 +449,7 @@ fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
         }
         prop_assert!(harness.nothing_said(), "unexpected answers after {act:?}");
         prop_assert_eq!(harness.store.bytes(), model.bytes());
-        prop_assert_eq!(harness.store.len(), model.job.len() + model.current.len());
+        prop_assert_eq!(harness.store.len(), model.entries());
         prop_assert_eq!(harness.store.waiting(), model.waiting.len());
         prop_assert!(model.bytes() <= LIMITS.bytes, "S4");
     }

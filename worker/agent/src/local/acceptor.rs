@@ -28,8 +28,9 @@ pub(crate) struct AttachRequest {
     pub(crate) connection: Connection,
     /// The worker that the process claims to be.
     pub(crate) process: Process,
-    /// The connection is for store requests. The process has attached over another connection.
-    pub(crate) for_store: bool,
+    /// The newest protocol version of the worker, if the connection is for store requests. The process has attached over
+    /// another connection.
+    pub(crate) for_store: Option<u16>,
     /// The number of buffers for commits that the worker can use.
     pub(crate) buffers: u8,
     /// The process id as the kernel reports it; none if it is of a pid namespace that we cannot see.
@@ -111,17 +112,18 @@ async fn read_first_message(
     )
     .await
     .map_err(|_| PeerError::TimedOut)??;
-    let (process, buffers) = match first {
+    let (process, buffers, for_store) = match first {
         FromWorker::Attach {
             local_rank,
             generation,
             buffers,
             ..
-        } => (process(local_rank, generation), Some(buffers)),
+        } => (process(local_rank, generation), Some(buffers), None),
         FromWorker::OpenStore {
             local_rank,
             generation,
-        } => (process(local_rank, generation), None),
+            version,
+        } => (process(local_rank, generation), None, Some(version)),
         FromWorker::AskCallIdentity => {
             let identity = call_identity;
             connection.send(&ToWorker::CallIdentity { identity }, Vec::new())?;
@@ -131,7 +133,7 @@ async fn read_first_message(
     };
     Ok(Some(AttachRequest {
         process,
-        for_store: buffers.is_none(),
+        for_store,
         buffers: buffers.unwrap_or_default(),
         pid: peer
             .pid()

@@ -7,6 +7,7 @@
 //! The agent stores nothing. It adds the worker's name to each request, and reports which workers have left. The first
 //! request opens the connection to the driver. When the connection ends, all waiting requests get an error.
 
+mod driver_conn;
 mod relay;
 mod worker_conn;
 
@@ -19,11 +20,20 @@ use tracing::Span;
 use crate::{Error, keys::Keys, scheduling};
 use relay::Relay;
 
+/// A connection that a worker has opened for its requests.
+#[derive(Debug)]
+pub(crate) struct WorkerOpening {
+    pub(crate) process: Process,
+    pub(crate) stream: UnixStream,
+    /// The newest protocol version that the worker speaks.
+    pub(crate) version: u16,
+}
+
 /// A command of the loop to the thread.
 #[derive(Debug)]
 enum StoreCommand {
     /// A worker has opened a connection for its requests.
-    Open(Process, UnixStream),
+    Open(WorkerOpening),
     /// A process is reaped. Other processes may hold its descriptors.
     Ended(Process),
     /// The driver is lost.
@@ -67,9 +77,9 @@ impl Store {
         Ok(Self { commands })
     }
 
-    /// Serves requests of a worker over a stream. An earlier connection of the worker is closed.
-    pub(crate) fn open(&self, process: Process, stream: UnixStream) {
-        self.send(StoreCommand::Open(process, stream));
+    /// Serves requests of a worker. An earlier connection of the worker is closed.
+    pub(crate) fn open(&self, opening: WorkerOpening) {
+        self.send(StoreCommand::Open(opening));
     }
 
     /// Serves no more requests of an ended process.

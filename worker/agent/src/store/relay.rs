@@ -4,25 +4,21 @@
 //! one that change nothing, or that write the same again. The others may have taken effect or not: their workers get an
 //! error. While the agent has no driver to return to, requests wait. When the driver is lost, all are refused.
 
-use std::{
-    collections::BTreeMap, future::pending, net::SocketAddr, os::unix::net::UnixStream, sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_protocol::{
     Process,
     opening::Purpose,
     store::{Answer, FromClient, FromHost, Op, Refused, Request, StoreOf, ToHost},
 };
-use elasticrun_tls::TlsStream;
 use tokio::{
-    net::TcpStream,
     sync::mpsc,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    StoreCommand,
+    StoreCommand, WorkerOpening,
+    driver_conn::{DriverConn, OpenConn},
     worker_conn::{WorkerConn, WorkerMessage},
 };
 use crate::{connect, duplex::Duplex, error::PeerError, keys::Keys, spans};
@@ -36,19 +32,6 @@ const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long requests that wait for another connection are kept before it is dialled: the end of the connection to the
 /// driver is known by then, if it has ended as well.
 const REPEAT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The connection to the driver.
-#[derive(Debug)]
-enum DriverConn {
-    Up(Box<Duplex<TlsStream<TcpStream>>>),
-    Down {
-        why: String,
-        /// When to dial again; none if the driver is lost.
-        dial_again: Option<Instant>,
-    },
-    /// The agent may return to its driver. Requests wait until then.
-    Away,
-}
 
 /// Passes requests to the driver and answers to the workers.
 #[derive(Debug)]
@@ -90,7 +73,7 @@ impl Relay {
                 .filter(|_| !self.unanswered.is_empty());
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(StoreCommand::Open(process, stream)) => self.open(process, stream, &sender),
+                    Some(StoreCommand::Open(opening)) => self.open(opening, &sender),
                     Some(StoreCommand::Ended(process)) => self.remove(process),
                     Some(StoreCommand::DriverLost) => self.lose_driver("the driver is lost", None),
                     Some(StoreCommand::DriverAway) => {
@@ -128,21 +111,17 @@ impl Relay {
     /// Whether further requests are taken. Without a driver, those beyond a limit wait in the sockets of their workers.
     fn has_capacity(&self) -> bool {
         match &self.driver_conn {
-            DriverConn::Up(conn) => conn.has_capacity(),
+            DriverConn::Up(conn) => conn.duplex.has_capacity(),
             DriverConn::Down { .. } => true,
             DriverConn::Away => self.unanswered.len() < MAX_WAITING,
         }
     }
 
-    fn open(
-        &mut self,
-        process: Process,
-        stream: UnixStream,
-        messages: &mpsc::Sender<WorkerMessage>,
-    ) {
+    fn open(&mut self, opening: WorkerOpening, messages: &mpsc::Sender<WorkerMessage>) {
+        let process = opening.process;
         self.remove(process);
         self.opened += 1;
-        match WorkerConn::serve(process, self.opened, stream, messages.clone()) {
+        match WorkerConn::serve(opening, self.opened, messages.clone()) {
             Ok(worker) => {
                 self.workers.insert(process, worker);
             }
@@ -209,24 +188,21 @@ impl Relay {
         let DriverConn::Up(conn) = &mut self.driver_conn else {
             return Ok(());
         };
-        let message = FromClient::Ask(request.clone());
-        let sent = conn.queue(&FromHost { process, message });
-        sent.map_err(|error| Refused::Unreachable {
-            why: error.to_string(),
-        })
+        conn.ask(process, request)
     }
 
-    async fn dial(&self) -> Result<Duplex<TlsStream<TcpStream>>, PeerError> {
-        let opened = connect::dial(self.driver, &self.keys, Purpose::Store).await?;
-        let mut conn = Duplex::new(opened.stream, opened.frames);
-        conn.queue(&self.hello)?;
-        Ok(conn)
+    async fn dial(&self) -> Result<OpenConn, PeerError> {
+        let connection = connect::dial(self.driver, &self.keys, Purpose::Store).await?;
+        let mut duplex = Duplex::new(connection.stream, connection.frames);
+        duplex.queue(&self.hello)?;
+        let version = connection.opened.version;
+        Ok(OpenConn { duplex, version })
     }
 
     /// Forwards a message that has no answer. Drops it if there is no connection, since it concerns the old one.
     fn forward(&mut self, process: Process, message: FromClient) {
         if let DriverConn::Up(conn) = &mut self.driver_conn
-            && let Err(error) = conn.queue(&FromHost { process, message })
+            && let Err(error) = conn.duplex.queue(&FromHost { process, message })
         {
             spans::worker(process)
                 .in_scope(|| tracing::error!(%error, "the driver's store cannot be told"));
@@ -285,32 +261,17 @@ impl Relay {
                 return self.lose_driver(&why, Some(Instant::now() + REDIAL_INTERVAL));
             }
         };
-        for ((process, _), request) in &self.unanswered {
-            let (process, message) = (*process, FromClient::Ask(request.clone()));
-            if let Err(error) = conn.queue(&FromHost { process, message }) {
-                spans::worker(process)
-                    .in_scope(|| tracing::error!(%error, "a request cannot be repeated"));
-            }
+        let mut refused = Vec::new();
+        self.unanswered.retain(|(process, number), request| {
+            let sent = conn.ask(*process, request);
+            refused.extend(sent.clone().err().map(|why| (*process, *number, why)));
+            sent.is_ok()
+        });
+        for (process, number, why) in refused {
+            let result = Err(why);
+            self.answer(process, &Answer { number, result });
         }
         self.driver_conn = DriverConn::Up(Box::new(conn));
-    }
-}
-
-impl DriverConn {
-    /// The next answer. Waits for ever while there is no connection. Cancel-safe.
-    async fn next(&mut self) -> Result<ToHost, PeerError> {
-        match self {
-            Self::Up(conn) => conn.next().await,
-            Self::Down { .. } | Self::Away => pending().await,
-        }
-    }
-
-    /// When the driver may be dialled again, if there is no connection.
-    fn dial_due(&self) -> Option<Instant> {
-        match self {
-            Self::Down { dial_again, .. } => *dial_again,
-            Self::Up(_) | Self::Away => None,
-        }
     }
 }
 
@@ -322,8 +283,15 @@ fn is_repeatable(op: &Op) -> bool {
         | Op::Check { .. }
         | Op::NumKeys { .. }
         | Op::MultiGet { .. }
+        | Op::QueueLen { .. }
+        | Op::ListKeys { .. }
         | Op::Set { .. }
         | Op::MultiSet { .. } => true,
-        Op::Add { .. } | Op::CompareSet { .. } | Op::Delete { .. } | Op::Append { .. } => false,
+        Op::Add { .. }
+        | Op::CompareSet { .. }
+        | Op::Delete { .. }
+        | Op::Append { .. }
+        | Op::QueuePush { .. }
+        | Op::QueuePop { .. } => false,
     }
 }

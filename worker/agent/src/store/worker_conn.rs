@@ -1,14 +1,16 @@
 //! The connection of one worker for store requests.
 
-use std::{cell::Cell, os::unix::net::UnixStream as StdUnixStream, rc::Rc};
+use std::{cell::Cell, rc::Rc};
 
 use elasticrun_protocol::{
     Process, ToWorker,
     frame::{self, FrameBuffer},
+    opening::MAX_VERSION,
     store::{Answer, FromClient},
 };
 use tokio::{net::UnixStream, sync::mpsc};
 
+use super::WorkerOpening;
 use crate::{duplex::Duplex, error::PeerError, spans};
 
 /// Bytes of answers that may wait for a worker. The connection of a worker that leaves more unread is closed.
@@ -35,21 +37,29 @@ pub(super) struct WorkerConn {
 impl WorkerConn {
     /// Serves a connection by a task of the current local set.
     pub(super) fn serve(
-        process: Process,
+        opening: WorkerOpening,
         number: u64,
-        stream: StdUnixStream,
         messages: mpsc::Sender<WorkerMessage>,
     ) -> std::io::Result<Self> {
+        let WorkerOpening {
+            process,
+            stream,
+            version,
+        } = opening;
         let stream = UnixStream::from_std(stream)?;
+        let mut worker = Duplex::new(stream, FrameBuffer::default());
+        worker
+            .queue(&accepted(version))
+            .map_err(std::io::Error::other)?;
         let (answers, outbox) = mpsc::unbounded_channel();
         let queued = Rc::new(Cell::new(0));
-        let worker = Self {
+        let handle = Self {
             number,
             answers,
             queued: Rc::clone(&queued),
         };
         tokio::task::spawn_local(async move {
-            let Err(error) = exchange(process, number, stream, outbox, &queued, &messages).await;
+            let Err(error) = exchange(process, number, worker, outbox, &queued, &messages).await;
             spans::worker(process)
                 .in_scope(|| tracing::debug!(%error, "a worker's connection for requests ended"));
             let message = FromClient::Left;
@@ -62,7 +72,7 @@ impl WorkerConn {
                 })
                 .await;
         });
-        Ok(worker)
+        Ok(handle)
     }
 
     /// Queues an answer. Returns `false` if the worker leaves too much unread, or its connection has ended.
@@ -76,16 +86,22 @@ impl WorkerConn {
     }
 }
 
+/// The answer to a worker that speaks this version at most.
+fn accepted(version: u16) -> ToWorker {
+    match version.min(MAX_VERSION) {
+        ..=3 => ToWorker::StoreOpened,
+        version => ToWorker::StoreReady { version },
+    }
+}
+
 async fn exchange(
     process: Process,
     number: u64,
-    stream: UnixStream,
+    mut worker: Duplex<UnixStream>,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     queued: &Cell<usize>,
     messages: &mpsc::Sender<WorkerMessage>,
 ) -> Result<std::convert::Infallible, PeerError> {
-    let mut worker = Duplex::new(stream, FrameBuffer::default());
-    worker.queue(&ToWorker::StoreOpened)?;
     loop {
         tokio::select! {
             frame = outbox.recv(), if worker.has_capacity() => {
@@ -98,5 +114,18 @@ async fn exchange(
                 sent.await.map_err(|_| PeerError::Closed)?;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_of_an_earlier_release_gets_the_answer_that_it_knows() {
+        assert_eq!(accepted(3), ToWorker::StoreOpened);
+        assert_eq!(accepted(4), ToWorker::StoreReady { version: 4 });
+        let version = MAX_VERSION;
+        assert_eq!(accepted(u16::MAX), ToWorker::StoreReady { version });
     }
 }

@@ -4,6 +4,8 @@
 //! worker  --FromClient-->  agent  --FromHost-->  driver     requests, numbered by the worker
 //! worker  <---Answer-----  agent  <--ToHost----  driver     answers, in any order
 //! ```
+//! A key has a value, a queue of elements, or both. They are independent: only [`Op::Wait`] and [`Op::Check`] see both.
+//!
 //! Both hops use their own connections, apart from those for commands and reports, so that even a large value never
 //! delays an abort. Bytes are sent as base64. [`Op`] defines each operation; `elasticrun_core::store` carries them out.
 //!
@@ -11,6 +13,7 @@
 //! [`MAX_MESSAGE`]. So every message fits a frame, except with keys that need much escaping in JSON; those are refused
 //! when they are written.
 
+mod op;
 mod refused;
 
 use std::time::Duration;
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{DriverEpoch, HostId, Process, Round, millis};
 
 pub use crate::Blob;
+pub use op::Op;
 pub use refused::{MISSING_NAMED, Refused, shown};
 
 /// The longest key, in bytes of UTF-8.
@@ -30,6 +34,10 @@ pub const MAX_VALUE: usize = 1 << 20;
 
 /// The most bytes of keys and values in one request, and of values in one answer.
 pub const MAX_MESSAGE: usize = 2 << 20;
+
+/// The most bytes of keys in one [`Value::Keys`], where each key counts as four more. JSON may write a byte as six, so the
+/// answer fits a frame.
+pub const MAX_LISTED: usize = 512 << 10;
 
 /// The set of keys that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -44,144 +52,6 @@ pub enum Namespace {
     },
     /// Keys of the job, which stay as long as it runs.
     Job,
-}
-
-/// An operation of a worker. Each operation is atomic.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Op {
-    /// Writes a value. Answer: [`Value::Done`].
-    Set {
-        /// The key to write.
-        key: String,
-        /// Replaces the value if the key exists.
-        value: Blob,
-    },
-    /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`].
-    Get {
-        /// The key to read.
-        key: String,
-    },
-    /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`], the sum.
-    Add {
-        /// The key of the number.
-        key: String,
-        /// The number to add.
-        amount: i64,
-    },
-    /// Writes `desired` if the value is `expected`, or if the key is missing and `expected` is empty. Answer:
-    /// [`Value::Current`], the value after the operation.
-    CompareSet {
-        /// The key of the value.
-        key: String,
-        /// The value to compare with.
-        expected: Blob,
-        /// The value to write.
-        desired: Blob,
-    },
-    /// Waits until all keys exist at the same time. Answer: [`Value::Done`].
-    Wait {
-        /// The keys to wait for.
-        keys: Vec<String>,
-    },
-    /// Whether all keys exist. Answer: [`Value::Truth`].
-    Check {
-        /// The keys to look for.
-        keys: Vec<String>,
-    },
-    /// Removes a key. Answer: [`Value::Truth`], whether the key existed.
-    Delete {
-        /// The key to remove.
-        key: String,
-    },
-    /// Counts the keys with a prefix. Answer: [`Value::Number`].
-    NumKeys {
-        /// The beginning of the counted keys; empty for all keys.
-        prefix: String,
-    },
-    /// Appends to a value. Answer: [`Value::Done`].
-    Append {
-        /// The key of the value to extend.
-        key: String,
-        /// The bytes to append. A missing key counts as an empty value.
-        value: Blob,
-    },
-    /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`], in the order of the keys.
-    MultiGet {
-        /// The keys to read.
-        keys: Vec<String>,
-    },
-    /// Writes all values, or none if they do not fit. Answer: [`Value::Done`].
-    MultiSet {
-        /// The keys and their values.
-        entries: Vec<(String, Blob)>,
-    },
-}
-
-impl Op {
-    /// Checks the limits.
-    ///
-    /// # Errors
-    /// The limit that the operation exceeds.
-    pub fn check(&self) -> Result<(), Refused> {
-        let mut total = 0;
-        let mut key = |key: &str| {
-            total += key.len();
-            match key.len() {
-                length if length > MAX_KEY => Err(Refused::KeyTooLong {
-                    key: shown(key),
-                    length: length as u64,
-                    limit: MAX_KEY as u64,
-                }),
-                _ => Ok(()),
-            }
-        };
-        match self {
-            Self::Set { key: at, value } | Self::Append { key: at, value } => {
-                key(at)?;
-                total += fits(at, value)?;
-            }
-            Self::CompareSet {
-                key: at,
-                expected,
-                desired,
-            } => {
-                key(at)?;
-                total += fits(at, expected)? + fits(at, desired)?;
-            }
-            Self::Get { key: at }
-            | Self::Add { key: at, .. }
-            | Self::Delete { key: at }
-            | Self::NumKeys { prefix: at } => key(at)?,
-            Self::Wait { keys } | Self::Check { keys } | Self::MultiGet { keys } => {
-                keys.iter().try_for_each(|at| key(at))?;
-            }
-            Self::MultiSet { entries } => {
-                entries.iter().try_for_each(|(at, _)| key(at))?;
-                for (at, value) in entries {
-                    total += fits(at, value)?;
-                }
-            }
-        }
-        if total > MAX_MESSAGE {
-            return Err(Refused::RequestTooLarge {
-                length: total as u64,
-                limit: MAX_MESSAGE as u64,
-            });
-        }
-        Ok(())
-    }
-}
-
-fn fits(key: &str, value: &Blob) -> Result<usize, Refused> {
-    match value.0.len() {
-        length if length > MAX_VALUE => Err(Refused::ValueTooLarge {
-            key: shown(key),
-            length: length as u64,
-            limit: MAX_VALUE as u64,
-        }),
-        length => Ok(length),
-    }
 }
 
 /// A request of a worker.
@@ -234,6 +104,13 @@ pub enum Value {
     Current(Option<Blob>),
     /// Values.
     Many(Vec<Blob>),
+    /// Keys in order, without the prefix of the request.
+    Keys {
+        /// At most [`MAX_LISTED`] bytes of keys.
+        keys: Vec<String>,
+        /// Further keys follow the last one.
+        more: bool,
+    },
     /// A sum or a count.
     Number(i64),
     /// A truth value.

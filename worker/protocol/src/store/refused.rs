@@ -66,10 +66,10 @@ pub enum Refused {
         /// [`MAX_MESSAGE`](super::MAX_MESSAGE).
         limit: u64,
     },
-    /// The store has reached its maximum number of keys.
-    #[error("the store is full: it has room for {limit} keys; delete some")]
+    /// The store has reached its maximum number of keys and elements of queues.
+    #[error("the store is full: it has room for {limit} keys and elements of queues; delete some")]
     TooManyKeys {
-        /// The maximum number of keys.
+        /// The maximum number of keys and elements.
         limit: u64,
     },
     /// The store has reached its maximum number of bytes.
@@ -95,6 +95,14 @@ pub enum Refused {
     Overflow {
         /// The key of the sum.
         key: String,
+    },
+    /// An agent or a driver of an earlier release does not know the operation. Not sent to workers of such a release.
+    #[error(
+        "the {peer} runs an earlier release of elasticrun, which lacks this operation: install the same release on all hosts"
+    )]
+    Unsupported {
+        /// The part of the job that lacks it.
+        peer: String,
     },
     /// The store is unreachable, or became so. It is unknown whether the request was carried out.
     #[error("the store of the job cannot be reached: {why}")]

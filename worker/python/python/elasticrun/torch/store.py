@@ -17,6 +17,9 @@ from . import connections
 
 R = TypeVar("R")
 
+#: torch 2.7 and older lack it.
+_QueueEmptyError: type[Exception] = getattr(dist, "QueueEmptyError", dist.DistStoreError)
+
 #: torch holds a reference to the C++ part of a store only, and calls the Python part at any time, so stores live forever.
 _alive: list[Store] = []
 
@@ -72,11 +75,11 @@ class Store(C10dStore):
         return _bytes(expected) if current is None else current
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are set."""
+        """Whether all keys are set. A key counts as set while its queue has an element."""
         return self._keys.check(list(keys))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Waits until all keys are set.
+        """Waits until all keys are set. A key counts as set while its queue has an element.
 
         Raises:
             DistStoreError: they did not come in time.
@@ -91,6 +94,32 @@ class Store(C10dStore):
     def num_keys(self) -> int:
         """Number of keys."""
         return self._keys.num_keys("")
+
+    def list_keys(self) -> list[str]:
+        """The keys that have a value, in order. Keys that are set or deleted meanwhile may or may not be in the list."""
+        return self._keys.list_keys("")
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Appends an element to a queue, which is independent of the value of the same key."""
+        self._keys.queue_push(key, _bytes(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Takes the first element of a queue. Waits for one if ``block``; calls that wait get elements in order of arrival.
+
+        Raises:
+            DistStoreError: none came in time.
+            QueueEmptyError: the queue is empty, and ``block`` is false. DistStoreError in a torch without that class.
+        """
+        if block:
+            return self._waited([key], self._seconds(), lambda limit: self._keys.queue_pop(key, limit))
+        element = self._keys.queue_try_pop(key)
+        if element is None:
+            raise _QueueEmptyError("queue is empty")
+        return element
+
+    def queue_len(self, key: str) -> int:
+        """Number of elements of a queue."""
+        return self._keys.queue_len(key)
 
     def append(self, key: str, value: str | bytes) -> None:
         """Appends to the value of a key, which is initially empty."""
