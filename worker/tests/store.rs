@@ -11,7 +11,7 @@ use common::{Agent, EPOCH, start};
 use elasticrun_protocol::{
     Round, ToWorker,
     control::StopReason,
-    store::{Blob, MAX_VALUE, Namespace, Op, Refused, Value},
+    store::{Blob, FromClient, MAX_PIECE, Namespace, Op, Refused, StagedValue, Value},
 };
 use elasticrun_worker::{Error, Interrupt, Worker};
 
@@ -55,7 +55,11 @@ fn a_request_names_its_round_and_gets_its_answer() {
     let request = requests.next_request();
     assert_eq!((request.number, request.op), (2, get("b")));
     assert_eq!(request.timeout, Duration::from_secs(600));
-    let full = Refused::Full { limit: 7 };
+    let full = Refused::Full {
+        limit: 7,
+        key: "b".to_owned(),
+        length: 5,
+    };
     requests.answer(2, Err(full.clone()));
     assert_eq!(worker.next_line(), full.to_string());
 }
@@ -77,6 +81,108 @@ fn an_agent_of_an_earlier_release_gets_only_operations_that_it_knows() {
     let number = requests.next_request().number;
     requests.answer(number, Ok(Value::Done));
     assert_eq!(worker.next_line(), "set");
+}
+
+/// The key, number, size and offset of a piece that a worker stages.
+fn piece(op: Op) -> (String, u64, u64, u64) {
+    match op {
+        Op::Stage {
+            staged,
+            key,
+            length,
+            offset,
+            ..
+        } => (key, staged, length, offset),
+        other => panic!("expected a piece, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_large_value_that_is_lost_with_a_connection_is_sent_again() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.next_line();
+    let length = MAX_PIECE as u64 + 5;
+    worker.send_command(&format!("fill a {length}"));
+    let mut requests = agent.requests(worker.process);
+    let staged = 1;
+    for is_lost in [true, false] {
+        let expected = |offset| ("a".to_owned(), staged, length, offset);
+        let first = requests.next_request();
+        assert_eq!(piece(first.op), expected(0));
+        requests.answer(first.number, Ok(Value::Done));
+        let second = requests.next_request();
+        assert_eq!(piece(second.op), expected(MAX_PIECE as u64));
+        let answer = match is_lost {
+            true => Err(Refused::NotStaged { staged }),
+            false => Ok(Value::Done),
+        };
+        requests.answer(second.number, answer);
+    }
+    let last = requests.next_request();
+    let (key, value) = ("a".to_owned(), Blob::default());
+    let large = Op::Large {
+        op: Box::new(Op::Set { key, value }),
+        staged: vec![StagedValue {
+            index: 0,
+            staged,
+            length,
+        }],
+    };
+    assert_eq!(last.op, large);
+    requests.answer(last.number, Ok(Value::Done));
+    assert_eq!(worker.next_line(), "set");
+}
+
+#[test]
+fn a_large_answer_that_is_lost_with_a_connection_is_asked_for_again() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.next_line();
+    worker.send_command("get a");
+    let mut requests = agent.requests(worker.process);
+    for staged in [7, 8] {
+        let request = requests.next_request();
+        assert_eq!((request.op, request.reads_staged), (get("a"), true));
+        let large = Value::Large {
+            value: Box::new(Value::Bytes(Blob::default())),
+            staged: vec![StagedValue {
+                index: 0,
+                staged,
+                length: 4,
+            }],
+        };
+        requests.answer(request.number, Ok(large));
+        let request = requests.next_request();
+        assert_eq!(request.op, Op::ReadStaged { staged, offset: 0 });
+        let answer = match staged {
+            7 => Err(Refused::NotStaged { staged }),
+            _ => Ok(Value::Bytes(Blob(b"abcd".to_vec()))),
+        };
+        requests.answer(request.number, answer);
+    }
+    assert_eq!(worker.next_line(), "got abcd");
+}
+
+#[test]
+fn an_abort_discards_what_is_staged() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.next_line();
+    worker.send_command(&format!("fill a {}", 2 * MAX_PIECE));
+    let mut requests = agent.requests(worker.process);
+    let first = requests.next_request();
+    worker.abort(1);
+    assert_eq!(worker.next_line(), FAILED);
+    let discard = FromClient::Discard {
+        uploads: vec![1],
+        downloads: Vec::new(),
+    };
+    assert_eq!(requests.receive::<FromClient>(), discard);
+    assert_eq!(piece(first.op).1, 1);
 }
 
 #[test]
@@ -191,8 +297,19 @@ fn a_single_process_has_a_store_of_its_own() {
     let late = store.wait(&["c", "x"], short).unwrap_err();
     assert!(began.elapsed() >= short);
     assert_eq!(late.to_string(), r#"nobody has set "x" in time"#);
-    let large = store.set("a", &vec![0; MAX_VALUE + 1]).unwrap_err();
-    assert!(matches!(large, Error::Store(Refused::ValueTooLarge { .. })));
+
+    // Values that do not fit a message.
+    let large: Vec<u8> = (0..3 * MAX_PIECE + 5).map(|n| n as u8).collect();
+    store.set("large", &large).unwrap();
+    store.append("large", &large).unwrap();
+    let twice = [&large[..], &large].concat();
+    let values = store.multi_get(&["d", "large"], Duration::ZERO).unwrap();
+    assert_eq!(values, [b"3".to_vec(), twice.clone()]);
+    let other = store.compare_set("large", &twice, &large).unwrap();
+    assert_eq!(other.unwrap(), large);
+    store.queue_push("q", &large).unwrap();
+    assert_eq!(store.queue_pop("q", short).unwrap(), large);
+    assert!(store.delete("large").unwrap());
 
     // Another thread waits; a call that is dropped does not.
     drop(store.start(get("x"), Duration::MAX).unwrap());

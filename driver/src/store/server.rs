@@ -28,7 +28,7 @@ use super::{
 };
 
 /// Capacity of the queue of requests. Further requests wait at their agents.
-const REQUESTS: usize = 256;
+const REQUESTS: usize = 64;
 
 /// Bytes of answers that may wait for an agent that does not read. Beyond that its connection is closed.
 const MAX_QUEUED: usize = 64 << 20;

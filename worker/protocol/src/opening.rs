@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// The oldest protocol version that this build speaks. Earlier versions have no TLS.
 pub const MIN_VERSION: u16 = 3;
-/// The newest protocol version that this build speaks. Version 4 has queues and lists of keys ([`crate::store`]).
+/// The newest protocol version that this build speaks. Version 4 has queues, lists of keys and large values
+/// ([`crate::store`]).
 pub const MAX_VERSION: u16 = 4;
 
 const MAGIC: &str = "elasticrun";

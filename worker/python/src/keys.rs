@@ -169,6 +169,10 @@ impl Keys {
                 pyo3::types::PyList::new(py, values)?.into_any()
             }
             Value::Keys { keys, .. } => keys.into_pyobject(py)?.into_any(),
+            Value::Large { .. } => {
+                let why = "the store gave a reference in place of a value";
+                return Err(error::exception(py, "StoreError", why));
+            }
         })
     }
 }

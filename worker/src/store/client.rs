@@ -23,7 +23,7 @@ use elasticrun_protocol::{
     store::{Answer, FromClient, Namespace, Op, Refused, Request, Value},
 };
 
-use super::{Call, connection::StoreConnection, standalone::StandaloneStore};
+use super::{connection::StoreConnection, exchange::Exchange, standalone::StandaloneStore};
 use crate::{Error, Interrupt};
 
 /// Where the store is.
@@ -56,6 +56,8 @@ struct Calls {
     number: u64,
     /// Number of the last connection.
     connections: u64,
+    /// Number of the last staged value.
+    staged: u64,
     pending: BTreeMap<u64, PendingCall>,
     /// The newest round that is over.
     over: Option<RoundId>,
@@ -109,7 +111,7 @@ impl Client {
         namespace: Namespace,
         op: Op,
         timeout: Duration,
-    ) -> Result<Call, Error> {
+    ) -> Result<Exchange, Error> {
         op.check().map_err(Error::Store)?;
         if std::process::id() != self.pid {
             return Err(Error::Forked);
@@ -135,6 +137,7 @@ impl Client {
                 namespace,
                 timeout,
                 op,
+                reads_staged: true,
             })
         };
         let number = match &self.backend {
@@ -147,7 +150,7 @@ impl Client {
             }
             Backend::Agent { connection, .. } => self.send(&mut lock(connection), version, ask)?,
         };
-        Ok(Call::new(Arc::clone(self), number, answer, timeout))
+        Ok(Exchange::new(Arc::clone(self), number, answer, timeout))
     }
 
     /// Sends over the current connection or a new one, to an agent of this version or a later one.
@@ -208,10 +211,38 @@ impl Client {
         if self.calls().pending.remove(&number).is_none() || std::process::id() != self.pid {
             return;
         }
+        self.tell(FromClient::Forget { number });
+    }
+
+    /// A number for a value that is about to be staged.
+    pub(super) fn next_staged(&self) -> u64 {
+        let mut calls = self.calls();
+        calls.staged += 1;
+        calls.staged
+    }
+
+    /// Drops values that were staged, or begun to be.
+    pub(super) fn discard(&self, uploads: Vec<u64>, downloads: Vec<u64>) {
+        let is_empty = uploads.is_empty() && downloads.is_empty();
+        if !is_empty && std::process::id() == self.pid {
+            self.tell(FromClient::Discard { uploads, downloads });
+        }
+    }
+
+    /// Drops the staged values of an answer that is not read.
+    pub(super) fn discard_answer(&self, value: &Value) {
+        if let Value::Large { staged, .. } = value {
+            let numbers = staged.iter().map(|value| value.staged);
+            self.discard(Vec::new(), numbers.collect());
+        }
+    }
+
+    /// Sends a message that has no answer, if there is a connection.
+    fn tell(&self, message: FromClient) {
         match &self.backend {
-            Backend::Standalone(store) => lock(store).forget(number),
+            Backend::Standalone(store) => lock(store).tell(message),
             Backend::Agent { connection, .. } => {
-                let frame = frame::to_frame(&FromClient::Forget { number });
+                let frame = frame::to_frame(&message);
                 if let (Some(connection), Ok(frame)) = (&*lock(connection), frame) {
                     // If that fails, the connection ends and its requests are cancelled.
                     let _ = connection.send(&frame);
@@ -224,7 +255,12 @@ impl Client {
     pub(super) fn answered(&self, answer: Answer) {
         let mut calls = self.calls();
         let Some(pending) = calls.pending.remove(&answer.number) else {
-            return;
+            drop(calls);
+            // Nobody waits for it any more.
+            let value = answer.result.ok();
+            return value
+                .into_iter()
+                .for_each(|value| self.discard_answer(&value));
         };
         let result = answer
             .result

@@ -18,12 +18,18 @@
 //! A pending call of a round that is over ends at once, with the interrupt that ends collectives.
 //! No connection is made and no thread is started before the first call.
 //!
+//! A value may be as large as the store ([`Refused::Full`]). One of more than [`MAX_PIECE`] bytes
+//! travels in pieces, each of which is a request, so it delays requests of other workers by one
+//! piece at most.
+//!
 //! # Not promised
 //! Whether a request that was answered with `Refused::Unreachable` took effect.
 
 mod call;
 mod client;
 mod connection;
+mod exchange;
+mod large;
 mod standalone;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -33,7 +39,7 @@ use elasticrun_protocol::store::Namespace;
 use crate::Error;
 pub use call::Call;
 pub(crate) use client::Client;
-pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_VALUE, Op, Refused, Value};
+pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_PIECE, Op, Refused, Value};
 
 /// Timeout of operations that do not wait for keys.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -261,7 +267,7 @@ impl Store {
     /// # Errors
     /// See [`Store`]; a refusal of the driver comes with the answer.
     pub fn start(&self, op: Op, timeout: Duration) -> Result<Call, Error> {
-        Client::start(&self.client, self.namespace, op, timeout)
+        Call::start(&self.client, self.namespace, op, timeout)
     }
 
     fn call(&self, op: Op, timeout: Duration) -> Result<Value, Error> {

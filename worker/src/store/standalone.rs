@@ -52,11 +52,10 @@ impl StandaloneStore {
         answers(out)
     }
 
-    pub(super) fn forget(&mut self, number: u64) {
-        let event = Event::Message {
-            client: CLIENT,
-            message: FromClient::Forget { number },
-        };
+    /// Processes a message that has no answer.
+    pub(super) fn tell(&mut self, message: FromClient) {
+        let client = CLIENT;
+        let event = Event::Message { client, message };
         self.store.step(self.now(), event, &mut Vec::new());
     }
 

@@ -145,6 +145,11 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
                 let set = session.store().set(key, value.as_bytes());
                 set.map(|()| "set".to_owned())
             }
+            ["fill", key, length] => {
+                let value = vec![b'x'; length.parse().expect("a length")];
+                let set = session.store().set(key, &value);
+                set.map(|()| "set".to_owned())
+            }
             ["push", key, value] => {
                 let pushed = session.store().queue_push(key, value.as_bytes());
                 pushed.map(|()| "pushed".to_owned())

@@ -9,7 +9,10 @@ use std::{
 
 use elasticrun_protocol::store::{MAX_LISTED, MISSING_NAMED, Refused, Value, shown};
 
-use super::{Limits, Space};
+use super::{
+    Limits, Space,
+    values::{ValueId, Values},
+};
 
 /// What a request may wait for at a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,9 +28,9 @@ pub(super) enum Condition {
 /// The keys of the round or those of the job.
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    values: BTreeMap<String, Vec<u8>>,
+    values: BTreeMap<String, ValueId>,
     /// Queues with at least one element.
-    queues: BTreeMap<String, VecDeque<Vec<u8>>>,
+    queues: BTreeMap<String, VecDeque<ValueId>>,
 }
 
 /// The values and queues of the store.
@@ -35,10 +38,12 @@ struct Keys {
 pub(super) struct Contents {
     round: Keys,
     job: Keys,
-    /// The number of values and elements.
+    /// Those of keys and queues, and those that workers still read.
+    pub(super) values: Values,
+    /// The number of values and elements of keys.
     entries: usize,
-    /// The size of all of them. Each counts with its key.
-    bytes: usize,
+    /// The size of their keys. Each value and each element counts with its key.
+    key_bytes: usize,
     /// What was created since the last [`take_fresh`](Self::take_fresh), a value or an element; requests may wait for it.
     fresh: Vec<(Space, String, Condition)>,
 }
@@ -62,8 +67,9 @@ impl Contents {
         self.entries
     }
 
+    /// The size of keys and values.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.key_bytes + self.values.bytes()
     }
 
     /// The values and elements that were created since the last call.
@@ -71,8 +77,18 @@ impl Contents {
         std::mem::take(&mut self.fresh)
     }
 
-    pub(super) fn get(&self, space: Space, key: &str) -> Option<&Vec<u8>> {
-        self.keys(space).values.get(key)
+    pub(super) fn value(&self, space: Space, key: &str) -> Option<ValueId> {
+        self.keys(space).values.get(key).copied()
+    }
+
+    /// The bytes of a value.
+    pub(super) fn get(&self, space: Space, key: &str) -> Option<&[u8]> {
+        Some(self.values.get(self.value(space, key)?))
+    }
+
+    /// The first element of a queue.
+    pub(super) fn first(&self, space: Space, key: &str) -> Option<ValueId> {
+        self.keys(space).queues.get(key)?.front().copied()
     }
 
     /// The number of elements of a queue.
@@ -97,24 +113,47 @@ impl Contents {
         others: usize,
         limits: &Limits,
     ) -> Result<(), Refused> {
-        let (mut count, mut bytes) = (self.entries, self.bytes);
+        let (mut new, mut added, mut freed) = (0, 0, 0);
         for (key, value) in &entries {
-            match self.get(space, key) {
-                Some(old) => bytes -= old.len(),
+            added += value.len();
+            match self.value(space, key) {
+                Some(old) => freed += self.values.freed_by_release(old),
                 None => {
-                    count += 1;
-                    bytes += key.len();
+                    new += 1;
+                    added += key.len();
                 }
             }
-            bytes += value.len();
         }
-        self.grow_to(count, bytes, others, limits)?;
+        let largest = entries.iter().max_by_key(|(_, value)| value.len());
+        let largest = largest.map_or(("", 0), |(key, value)| (key.as_str(), value.len()));
+        self.check_growth(new, (added, freed), others, limits, largest)?;
         for (key, value) in entries {
-            let values = &mut self.keys_mut(space).values;
-            if values.insert(key.clone(), value).is_none() {
-                self.fresh.push((space, key, Condition::Value));
+            let value = self.values.insert(value);
+            match self.keys_mut(space).values.insert(key.clone(), value) {
+                Some(old) => self.values.release(old),
+                None => self.created(space, key, Condition::Value),
             }
         }
+        Ok(())
+    }
+
+    /// Appends to a value, if it fits beside `others` bytes.
+    pub(super) fn append(
+        &mut self,
+        space: Space,
+        key: String,
+        more: Vec<u8>,
+        others: usize,
+        limits: &Limits,
+    ) -> Result<(), Refused> {
+        let Some(old) = self.value(space, &key) else {
+            return self.put(space, BTreeMap::from([(key, more)]), others, limits);
+        };
+        let length = self.values.get(old).len() + more.len();
+        let freed = self.values.freed_by_release(old);
+        self.check_growth(0, (length, freed), others, limits, (&key, length))?;
+        let value = self.values.append(old, &more);
+        self.keys_mut(space).values.insert(key, value);
         Ok(())
     }
 
@@ -127,16 +166,18 @@ impl Contents {
         others: usize,
         limits: &Limits,
     ) -> Result<(), Refused> {
-        let bytes = self.bytes + key.len() + value.len();
-        self.grow_to(self.entries + 1, bytes, others, limits)?;
+        let added = key.len() + value.len();
+        self.check_growth(1, (added, 0), others, limits, (&key, value.len()))?;
+        let value = self.values.insert(value);
         let queues = &mut self.keys_mut(space).queues;
         queues.entry(key.clone()).or_default().push_back(value);
-        self.fresh.push((space, key, Condition::Element));
+        self.created(space, key, Condition::Element);
         Ok(())
     }
 
-    /// Takes the first element of a queue.
-    pub(super) fn pop(&mut self, space: Space, key: &str) -> Option<Vec<u8>> {
+    /// Removes the first element of a queue. The caller releases it.
+    #[must_use]
+    pub(super) fn pop(&mut self, space: Space, key: &str) -> Option<ValueId> {
         let queues = &mut self.keys_mut(space).queues;
         let queue = queues.get_mut(key)?;
         let value = queue.pop_front()?;
@@ -144,27 +185,35 @@ impl Contents {
             queues.remove(key);
         }
         self.entries -= 1;
-        self.bytes -= key.len() + value.len();
+        self.key_bytes -= key.len();
         Some(value)
     }
 
-    /// Counts with the new numbers from now on, unless they have grown beyond a limit.
-    fn grow_to(
-        &mut self,
-        entries: usize,
-        bytes: usize,
+    /// Counts a value or an element that was created.
+    fn created(&mut self, space: Space, key: String, what: Condition) {
+        self.entries += 1;
+        self.key_bytes += key.len();
+        self.fresh.push((space, key, what));
+    }
+
+    /// Refuses what would grow beyond a limit: `new` values or elements, and bytes that are added and freed. `largest` is
+    /// a key and the size of its new value.
+    fn check_growth(
+        &self,
+        new: usize,
+        (added, freed): (usize, usize),
         others: usize,
         limits: &Limits,
+        largest: (&str, usize),
     ) -> Result<(), Refused> {
-        if entries > limits.keys && entries > self.entries {
+        if new > 0 && self.entries + new > limits.keys {
             let limit = limits.keys as u64;
             return Err(Refused::TooManyKeys { limit });
         }
-        if bytes + others > limits.bytes && bytes > self.bytes {
-            let limit = limits.bytes as u64;
-            return Err(Refused::Full { limit });
+        if added > freed && self.bytes() + others + added - freed > limits.bytes {
+            let (key, length) = largest;
+            return Err(limits.full(key, length));
         }
-        (self.entries, self.bytes) = (entries, bytes);
         Ok(())
     }
 
@@ -174,16 +223,20 @@ impl Contents {
             return false;
         };
         self.entries -= 1;
-        self.bytes -= key.len() + value.len();
+        self.key_bytes -= key.len();
+        self.values.release(value);
         true
     }
 
     pub(super) fn clear_round(&mut self) {
         let Keys { values, queues } = std::mem::take(&mut self.round);
-        let elements = (queues.iter()).flat_map(|(key, queue)| queue.iter().map(move |v| (key, v)));
-        for (key, value) in values.iter().chain(elements) {
+        let elements = (queues.into_iter())
+            .flat_map(|(key, queue)| queue.into_iter().map(move |value| (key.len(), value)));
+        let values = values.into_iter().map(|(key, value)| (key.len(), value));
+        for (key, value) in values.chain(elements) {
             self.entries -= 1;
-            self.bytes -= key.len() + value.len();
+            self.key_bytes -= key;
+            self.values.release(value);
         }
     }
 

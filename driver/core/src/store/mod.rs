@@ -10,25 +10,33 @@
 //! - S2 A request gets one answer, unless it was forgotten. A repeat of a request gets none (R3).
 //! - S3 The keys of a round are accessible from its start to the start of the next round, and only to requests of that
 //!   round (R3). The keys of the job stay.
-//! - S4 Keys, values, elements and awaited keys never exceed [`Limits`].
+//! - S4 Keys, values, elements, staged values and awaited keys never exceed [`Limits`]. A value that a worker still reads
+//!   counts until it has read it.
 //! - S5 An element of a queue goes to one request. Elements leave a queue in the order in which they came, and go to the
 //!   requests that wait for them in the order in which those came.
 //!
 //! Not promised: an order among the requests that wait for the value of a key.
 
 mod contents;
+mod large;
 mod perform;
+mod transfers;
+mod values;
+mod waiting;
 mod waits;
 
 use std::collections::BTreeMap;
 
 use elasticrun_protocol::{
     DriverEpoch, Process, Round,
-    store::{Answer, FromClient, Namespace, Refused, Request, Value},
+    store::{
+        Answer, FromClient, MAX_MESSAGE, MAX_PIECE, Namespace, Refused, Request, Value, shown,
+    },
 };
 
 use crate::Time;
 use contents::Contents;
+use transfers::Transfers;
 use waits::Waits;
 
 /// A process that sends requests over a connection of its agent.
@@ -45,20 +53,40 @@ pub struct Client {
 pub struct Limits {
     /// Values and elements of queues.
     pub keys: usize,
-    /// Bytes of values and elements, each with its key, and of awaited keys.
+    /// Bytes of values and elements, each with its key, of staged values, and of awaited keys.
     pub bytes: usize,
     /// Waiting requests of one worker.
     pub waits: usize,
+    /// Staged values of one worker.
+    pub transfers: usize,
+    /// Bytes of values in one answer. Others are staged.
+    pub answer: usize,
+    /// Bytes of one piece of a staged value.
+    pub piece: usize,
 }
 
 impl Default for Limits {
-    /// 1,048,576 values and elements, 256 MiB, 1,024 requests.
+    /// 1,048,576 values and elements, 1 GiB, 1,024 requests, 1,024 staged values, and what fits a message.
     fn default() -> Self {
         Self {
             keys: 1 << 20,
-            bytes: 256 << 20,
+            bytes: 1 << 30,
             waits: 1 << 10,
+            transfers: 1 << 10,
+            answer: MAX_MESSAGE,
+            piece: MAX_PIECE,
         }
+    }
+}
+
+impl Limits {
+    /// The refusal of a value that does not fit beside the others, or not at all.
+    fn full(&self, key: &str, length: usize) -> Refused {
+        let (key, length, limit) = (shown(key), length as u64, self.bytes as u64);
+        if length > limit {
+            return Refused::ValueTooLarge { key, length, limit };
+        }
+        Refused::Full { limit, key, length }
     }
 }
 
@@ -121,6 +149,7 @@ pub struct Store {
     clients: BTreeMap<Client, u64>,
     contents: Contents,
     waits: Waits,
+    transfers: Transfers,
 }
 
 impl Store {
@@ -140,6 +169,14 @@ impl Store {
             Event::Message { client, message } => match message {
                 FromClient::Ask(request) => self.asked(now, client, request, out),
                 FromClient::Forget { number } => self.waits.forget((client, number)),
+                FromClient::Discard { uploads, downloads } => {
+                    for staged in uploads {
+                        self.transfers.discard_upload((client, staged));
+                    }
+                    for staged in downloads {
+                        self.discard_download(client, staged);
+                    }
+                }
                 FromClient::Left => self.left(client),
             },
             Event::Closed { connection } => {
@@ -176,7 +213,12 @@ impl Store {
 
     /// Bytes that count against [`Limits::bytes`].
     pub fn bytes(&self) -> usize {
-        self.contents.bytes() + self.waits.bytes()
+        self.contents.bytes() + self.other_bytes()
+    }
+
+    /// Bytes that count beside those of keys and values.
+    fn other_bytes(&self) -> usize {
+        self.waits.bytes() + self.transfers.bytes()
     }
 
     /// The number of requests that wait for keys.
@@ -190,6 +232,9 @@ impl Store {
         }
         self.current = Some((epoch, round));
         self.contents.clear_round();
+        for value in self.transfers.take_round() {
+            self.contents.values.release(value);
+        }
         for wait in self.waits.take_round() {
             let refused = Refused::StaleRound {
                 asked: wait.round.unwrap_or(round),
@@ -202,6 +247,9 @@ impl Store {
     fn left(&mut self, client: Client) {
         self.clients.remove(&client);
         self.waits.left(client);
+        for value in self.transfers.left(client) {
+            self.contents.values.release(value);
+        }
     }
 
     fn asked(&mut self, now: Time, client: Client, request: Request, out: &mut Vec<Command>) {

@@ -46,6 +46,8 @@ pub(super) struct Wait {
     pub(super) client: Client,
     pub(super) number: u64,
     pub(super) space: Space,
+    /// The worker can read staged values.
+    pub(super) reads_staged: bool,
     /// The round, if the keys are those of a round.
     pub(super) round: Option<Round>,
     pub(super) keys: Vec<String>,

@@ -63,6 +63,12 @@ pub(crate) fn pop(key: &str) -> Op {
     }
 }
 
+/// A refusal of a value for which the store has no room.
+pub(crate) fn full(limit: u64, key: &str, length: u64) -> Refused {
+    let key = key.into();
+    Refused::Full { limit, key, length }
+}
+
 pub(crate) fn keys(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
@@ -76,6 +82,8 @@ pub(crate) struct Harness {
     pub(crate) store: Store,
     pub(crate) now: Time,
     pub(crate) round: u64,
+    /// Whether the workers can read staged values.
+    pub(crate) reads_staged: bool,
     numbers: BTreeMap<Client, u64>,
     /// Answers that the test has not taken yet.
     answers: BTreeMap<(Client, u64), Result<Value, Refused>>,
@@ -89,6 +97,7 @@ impl Harness {
             store: Store::new(limits),
             now: Time::ZERO,
             round: 0,
+            reads_staged: true,
             numbers: BTreeMap::new(),
             answers: BTreeMap::new(),
             rejected: Vec::new(),
@@ -161,6 +170,7 @@ impl Harness {
             namespace,
             timeout,
             op,
+            reads_staged: self.reads_staged,
         };
         self.say(client, FromClient::Ask(request));
         (client, number)

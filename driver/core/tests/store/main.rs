@@ -1,6 +1,7 @@
 //! The store's machine: rule by rule, and against a model.
 
 mod harness;
+mod large;
 mod model;
 mod queues;
 mod rules;

@@ -8,7 +8,9 @@ use elasticrun_protocol::{
     store::{FromClient, MAX_LISTED, Namespace, Op, Refused, Value},
 };
 
-use crate::harness::{Answer, Harness, blob, bytes, client, get, keys, namespace, pop, push, set};
+use crate::harness::{
+    Answer, Harness, blob, bytes, client, full, get, keys, namespace, pop, push, set,
+};
 
 const DONE: Answer = Some(Ok(Value::Done));
 
@@ -187,6 +189,7 @@ fn s4_elements_count_against_the_limits() {
         keys: 2,
         bytes: 10,
         waits: 2,
+        ..Limits::default()
     });
     assert_eq!(harness.call(0, push("q", "")), DONE);
     assert_eq!(harness.call(0, push("q", "1234567")), DONE);
@@ -194,8 +197,8 @@ fn s4_elements_count_against_the_limits() {
     assert_eq!(harness.call(0, push("q", "")), Some(Err(many.clone())));
     assert_eq!(harness.call(0, set("v", "")), Some(Err(many)));
     assert_eq!(harness.call(0, pop("q")), bytes(""));
-    let full = Refused::Full { limit: 10 };
-    assert_eq!(harness.call(0, push("q", "12")), Some(Err(full)));
+    let refused = Some(Err(full(10, "q", 2)));
+    assert_eq!(harness.call(0, push("q", "12")), refused);
     assert_eq!(harness.call(0, push("q", "1")), DONE);
 }
 

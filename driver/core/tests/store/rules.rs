@@ -5,10 +5,10 @@ use std::time::Duration;
 use elasticrun_core::store::{Event, Limits};
 use elasticrun_protocol::{
     DriverEpoch, Round,
-    store::{Blob, FromClient, MAX_VALUE, Namespace, Op, Refused, Request, Value},
+    store::{FromClient, Namespace, Op, Refused, Request, Value},
 };
 
-use crate::harness::{Harness, blob, bytes, client, get, keys, namespace, set};
+use crate::harness::{Harness, blob, bytes, client, full, get, keys, namespace, set};
 
 const DONE: Option<Result<Value, Refused>> = Some(Ok(Value::Done));
 
@@ -301,6 +301,7 @@ fn r3_a_repeated_request_changes_nothing() {
             namespace: namespace(1),
             timeout: Duration::ZERO,
             op: add("n", 1),
+            reads_staged: true,
         };
         harness.say(client, FromClient::Ask(again));
     }
@@ -331,12 +332,13 @@ fn s4_the_store_is_full_and_says_so() {
         keys: 2,
         bytes: 10,
         waits: 2,
+        ..Limits::default()
     };
     let mut harness = Harness::new(limits);
     assert_eq!(harness.call(0, set("a", "123")), DONE);
-    let full = Some(Err(Refused::Full { limit: 10 }));
-    assert_eq!(harness.call(0, set("b", "123456")), full);
-    assert_eq!(harness.call(0, append("a", "4567890")), full);
+    let refused = |key, length| Some(Err(full(10, key, length)));
+    assert_eq!(harness.call(0, set("b", "123456")), refused("b", 6));
+    assert_eq!(harness.call(0, append("a", "4567890")), refused("a", 10));
     assert_eq!(harness.call(0, get("a")), bytes("123"));
     assert_eq!(harness.call(0, set("b", "1234")), DONE);
     let entries = vec![("c".into(), blob("")), ("a".into(), blob(""))];
@@ -350,7 +352,7 @@ fn s4_the_store_is_full_and_says_so() {
     // A smaller value is always accepted.
     assert_eq!(harness.call(0, set("a", "1")), DONE);
     let waits = harness.ask(0, get("c"));
-    assert_eq!(harness.call(0, get("too long")), full);
+    assert_eq!(harness.call(0, get("too long")), refused("", 0));
     let more = harness.ask(0, get("c"));
     let waits_too_often = Some(Err(Refused::TooManyWaits { limit: 2 }));
     assert_eq!(harness.call(0, get("c")), waits_too_often);
@@ -360,21 +362,4 @@ fn s4_the_store_is_full_and_says_so() {
         (harness.said(waits), harness.said(more)),
         (bytes(""), bytes(""))
     );
-}
-
-#[test]
-fn s4_a_value_does_not_grow_beyond_its_limit() {
-    let mut harness = harness();
-    let value = Blob(vec![0; MAX_VALUE]);
-    let key = "a".to_owned();
-    assert_eq!(harness.call(0, Op::Set { key, value }), DONE);
-    let grown = harness.call(0, append("a", "1"));
-    assert!(matches!(grown, Some(Err(Refused::ValueTooLarge { .. }))));
-    for key in ["b", "c"] {
-        let (key, value) = (key.to_owned(), Blob(vec![0; MAX_VALUE]));
-        harness.call(0, Op::Set { key, value });
-    }
-    let names = keys(&["a", "b", "c"]);
-    let many = harness.call(0, Op::MultiGet { keys: names });
-    assert!(matches!(many, Some(Err(Refused::AnswerTooLarge { .. }))));
 }

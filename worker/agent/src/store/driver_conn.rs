@@ -93,6 +93,7 @@ mod tests {
             namespace: Namespace::Job,
             timeout: Duration::ZERO,
             op,
+            reads_staged: true,
         };
         let (key, value) = (String::from("a"), b"1"[..].into());
         let push = request(Op::QueuePush { key, value });

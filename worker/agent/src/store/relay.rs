@@ -158,6 +158,7 @@ impl Relay {
                     self.forward(process, FromClient::Forget { number });
                 }
             }
+            FromClient::Discard { .. } => self.forward(process, message),
             FromClient::Left => self.remove(process),
         }
     }
@@ -286,7 +287,11 @@ fn is_repeatable(op: &Op) -> bool {
         | Op::QueueLen { .. }
         | Op::ListKeys { .. }
         | Op::Set { .. }
-        | Op::MultiSet { .. } => true,
+        | Op::MultiSet { .. }
+        // A store that lacks what was staged before refuses these.
+        | Op::Stage { .. }
+        | Op::ReadStaged { .. } => true,
+        Op::Large { op, .. } => is_repeatable(op),
         Op::Add { .. }
         | Op::CompareSet { .. }
         | Op::Delete { .. }

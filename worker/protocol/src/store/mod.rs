@@ -9,12 +9,19 @@
 //! Both hops use their own connections, apart from those for commands and reports, so that even a large value never
 //! delays an abort. Bytes are sent as base64. [`Op`] defines each operation; `elasticrun_core::store` carries them out.
 //!
-//! Limits: a key has at most [`MAX_KEY`] bytes, a value [`MAX_VALUE`], and all keys and values of one request or answer
-//! [`MAX_MESSAGE`]. So every message fits a frame, except with keys that need much escaping in JSON; those are refused
-//! when they are written.
+//! Limits: a key has at most [`MAX_KEY`] bytes, a value in a message [`MAX_PIECE`], and all keys and values of one request
+//! or answer [`MAX_MESSAGE`]. So every message fits a frame, except with keys that need much escaping in JSON; those are
+//! refused when they are written.
+//!
+//! # Larger values
+//! A worker stages a larger value with the store, piece by piece ([`Op::Stage`]), before the operation that writes it
+//! ([`Op::Large`]). The store stages a larger value of an answer ([`Value::Large`]), and the worker reads it piece by piece
+//! ([`Op::ReadStaged`]). Each piece is a request of its own with an answer, so the receiver sets the pace, and pieces of
+//! several workers take turns. What is staged belongs to one worker and one connection of its agent.
 
 mod op;
 mod refused;
+mod value;
 
 use std::time::Duration;
 
@@ -25,12 +32,13 @@ use crate::{DriverEpoch, HostId, Process, Round, millis};
 pub use crate::Blob;
 pub use op::Op;
 pub use refused::{MISSING_NAMED, Refused, shown};
+pub use value::{StagedValue, Value};
 
 /// The longest key, in bytes of UTF-8.
 pub const MAX_KEY: usize = 4 << 10;
 
-/// The largest value, in bytes.
-pub const MAX_VALUE: usize = 1 << 20;
+/// The most bytes of one value in a message. A larger one is staged in pieces of this size.
+pub const MAX_PIECE: usize = 1 << 20;
 
 /// The most bytes of keys and values in one request, and of values in one answer.
 pub const MAX_MESSAGE: usize = 2 << 20;
@@ -66,6 +74,9 @@ pub struct Request {
     pub timeout: Duration,
     /// The operation.
     pub op: Op,
+    /// The worker can read staged values. False from an older worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reads_staged: bool,
 }
 
 /// A message from a worker, on the connection that it opened by [`crate::FromWorker::OpenStore`].
@@ -79,6 +90,13 @@ pub enum FromClient {
         /// The number of the request.
         number: u64,
     },
+    /// Values that the worker neither uses nor reads any more.
+    Discard {
+        /// Those that it has staged, or begun to.
+        uploads: Vec<u64>,
+        /// Those that the store has staged for it.
+        downloads: Vec<u64>,
+    },
     /// The worker or its connection has ended: all its requests are forgotten. Its agent sends this message.
     Left,
 }
@@ -90,31 +108,6 @@ pub struct Answer {
     pub number: u64,
     /// The value, or the reason for a refusal.
     pub result: Result<Value, Refused>,
-}
-
-/// The value of an operation.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Value {
-    /// The operation is done, or all keys exist.
-    Done,
-    /// A value.
-    Bytes(Blob),
-    /// A value, if the key exists.
-    Current(Option<Blob>),
-    /// Values.
-    Many(Vec<Blob>),
-    /// Keys in order, without the prefix of the request.
-    Keys {
-        /// At most [`MAX_LISTED`] bytes of keys.
-        keys: Vec<String>,
-        /// Further keys follow the last one.
-        more: bool,
-    },
-    /// A sum or a count.
-    Number(i64),
-    /// A truth value.
-    Truth(bool),
 }
 
 /// The first frame of an agent on the store connection.
@@ -159,15 +152,15 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_refusal() {
-        assert_eq!(set(MAX_KEY, MAX_VALUE).check(), Ok(()));
+        assert_eq!(set(MAX_KEY, MAX_PIECE).check(), Ok(()));
         let long = set(MAX_KEY + 1, 0).check();
         assert!(matches!(
             long,
             Err(Refused::KeyTooLong { length: 4097, .. })
         ));
-        let large = set(1, MAX_VALUE + 1).check();
+        let large = set(1, MAX_PIECE + 1).check();
         assert!(matches!(large, Err(Refused::ValueTooLarge { .. })));
-        let entry = |n: usize| (n.to_string(), Blob(vec![0; MAX_VALUE]));
+        let entry = |n: usize| (n.to_string(), Blob(vec![0; MAX_PIECE]));
         let many = Op::MultiSet {
             entries: (0..2).map(entry).collect(),
         };
@@ -176,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_largest_request_and_answer_fit_a_frame() {
-        let entry = |n: usize| (n.to_string(), Blob(vec![255; MAX_VALUE - 1]));
+        let entry = |n: usize| (n.to_string(), Blob(vec![255; MAX_PIECE - 1]));
         let op = Op::MultiSet {
             entries: (0..2).map(entry).collect(),
         };
@@ -186,8 +179,9 @@ mod tests {
             namespace: Namespace::Job,
             timeout: Duration::MAX,
             op,
+            reads_staged: true,
         });
-        let values = Value::Many(vec![Blob(vec![255; MAX_VALUE]); 2]);
+        let values = Value::Many(vec![Blob(vec![255; MAX_PIECE]); 2]);
         let answer = Answer {
             number: u64::MAX,
             result: Ok(values),
@@ -211,6 +205,7 @@ mod tests {
                 expected: Blob::default(),
                 desired: Blob(b"\xff\0".to_vec()),
             },
+            reads_staged: false,
         });
         let text = serde_json::to_string(&ask).expect("it is JSON");
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Blob, MAX_KEY, MAX_MESSAGE, MAX_VALUE, Refused, shown};
+use super::{Blob, MAX_KEY, MAX_MESSAGE, MAX_PIECE, Refused, StagedValue, shown};
 
 /// An operation of a worker. Each operation is atomic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -102,6 +102,35 @@ pub enum Op {
         /// The answer begins behind this key, written without the prefix.
         after: Option<String>,
     },
+    /// Stages a piece of a value for a later [`Op::Large`]. Pieces come in order; the first one begins the value anew.
+    /// Answer: [`Value::Done`].
+    Stage {
+        /// The worker's number of the value.
+        staged: u64,
+        /// The key that the value is for, which messages name.
+        key: String,
+        /// The size of the whole value.
+        length: u64,
+        /// The number of bytes before this piece.
+        offset: u64,
+        /// The piece.
+        bytes: Blob,
+    },
+    /// Carries out an operation with staged values, which are staged no longer after it. Answer: as for the operation.
+    Large {
+        /// An operation that writes, with empty bytes in place of the staged values.
+        op: Box<Op>,
+        /// The staged values.
+        staged: Vec<StagedValue>,
+    },
+    /// Reads the next piece of a value that the store has staged. After the last piece it is staged no longer. Answer:
+    /// [`Value::Bytes`].
+    ReadStaged {
+        /// The store's number of the value.
+        staged: u64,
+        /// The number of bytes before the piece.
+        offset: u64,
+    },
 }
 
 impl Op {
@@ -111,8 +140,32 @@ impl Op {
             Self::QueuePush { .. }
             | Self::QueuePop { .. }
             | Self::QueueLen { .. }
-            | Self::ListKeys { .. } => 4,
+            | Self::ListKeys { .. }
+            | Self::Stage { .. }
+            | Self::Large { .. }
+            | Self::ReadStaged { .. } => 4,
             _ => 3,
+        }
+    }
+
+    /// The values that the operation writes or compares with, each with its key.
+    pub fn values_mut(&mut self) -> Vec<(&str, &mut Blob)> {
+        match self {
+            Self::Set { key, value }
+            | Self::Append { key, value }
+            | Self::QueuePush { key, value } => {
+                vec![(key, value)]
+            }
+            Self::CompareSet {
+                key,
+                expected,
+                desired,
+            } => vec![(key, expected), (key, desired)],
+            Self::MultiSet { entries } => {
+                let entries = entries.iter_mut();
+                entries.map(|(key, value)| (key.as_str(), value)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -158,6 +211,12 @@ impl Op {
                 key(prefix)?;
                 key(after.as_deref().unwrap_or_default())?;
             }
+            Self::Stage { key: at, bytes, .. } => {
+                key(at)?;
+                total += fits(at, bytes)?;
+            }
+            Self::Large { op, .. } => op.check()?,
+            Self::ReadStaged { .. } => {}
             Self::Wait { keys } | Self::Check { keys } | Self::MultiGet { keys } => {
                 keys.iter().try_for_each(|at| key(at))?;
             }
@@ -180,10 +239,10 @@ impl Op {
 
 fn fits(key: &str, value: &Blob) -> Result<usize, Refused> {
     match value.0.len() {
-        length if length > MAX_VALUE => Err(Refused::ValueTooLarge {
+        length if length > MAX_PIECE => Err(Refused::ValueTooLarge {
             key: shown(key),
             length: length as u64,
-            limit: MAX_VALUE as u64,
+            limit: MAX_PIECE as u64,
         }),
         length => Ok(length),
     }

@@ -45,7 +45,8 @@ pub enum Refused {
         key: String,
         /// The size that the value has or would have.
         length: u64,
-        /// [`MAX_VALUE`](super::MAX_VALUE).
+        /// The largest value that the store has room for when it is empty; in a message,
+        /// [`MAX_PIECE`](super::MAX_PIECE).
         limit: u64,
     },
     /// All keys and values of one request are too large together.
@@ -73,9 +74,30 @@ pub enum Refused {
         limit: u64,
     },
     /// The store has reached its maximum number of bytes.
-    #[error("the store is full: it has room for {limit} bytes of keys and values; delete some")]
+    #[error("the store is full: {}it has room for {limit} bytes of keys and values; delete some", needs(.key, *.length))]
     Full {
         /// The maximum size of keys, values and awaited keys.
+        limit: u64,
+        /// The key of the value that does not fit, cut as by [`shown`]. Empty from an older driver, and for a request that
+        /// would wait.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        key: String,
+        /// The size of that value.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        length: u64,
+    },
+    /// A value is not staged, or not as a whole: its pieces were lost with a connection. Not sent to older workers.
+    #[error("a value was lost on its way to or from the store with a connection")]
+    NotStaged {
+        /// The number of the value.
+        staged: u64,
+    },
+    /// A worker has too many values on their way. Not sent to older workers.
+    #[error(
+        "this worker transfers {limit} large values already, and may not transfer more at once"
+    )]
+    TooManyTransfers {
+        /// The maximum number of values.
         limit: u64,
     },
     /// A worker waits in too many requests.
@@ -121,6 +143,17 @@ pub fn shown(key: &str) -> String {
     }
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn needs(key: &str, length: u64) -> String {
+    match length {
+        0 => String::new(),
+        length => format!("the value of {key:?} has {length} bytes, and "),
+    }
+}
+
 fn now(current: &Option<Round>) -> String {
     current.map_or("no round has started".to_owned(), |round| {
         format!("the job is in round {round}")
@@ -160,6 +193,21 @@ mod tests {
         assert_eq!(
             missing.to_string(),
             r#"nobody has set "a", "b\n" and 2 more in time"#
+        );
+        let full = |key: &str, length| Refused::Full {
+            limit: 9,
+            key: key.into(),
+            length,
+        };
+        assert_eq!(
+            full("k", 7).to_string(),
+            r#"the store is full: the value of "k" has 7 bytes, and it has room for 9 bytes of keys and values; delete some"#
+        );
+        let older: Refused = serde_json::from_str(r#"{"full":{"limit":9}}"#).expect("it is read");
+        assert_eq!(older, full("", 0));
+        assert_eq!(
+            older.to_string(),
+            "the store is full: it has room for 9 bytes of keys and values; delete some"
         );
     }
 
