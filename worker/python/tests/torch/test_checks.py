@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.checks import checked, checks_of
 
-COLLECTIVES, AUTOGRAD, OPTIMIZERS, STATES, STORES, PROCESS_GROUP, MESSAGES, SUBGROUPS = (
+COLLECTIVES, AUTOGRAD, OPTIMIZERS, STATES, STORES, STORES_COMPARED, PROCESS_GROUP, MESSAGES, SUBGROUPS = (
     Path(__file__).parent / "checks" / f"{name}.py"
     for name in (
         "collectives",
@@ -13,6 +13,7 @@ COLLECTIVES, AUTOGRAD, OPTIMIZERS, STATES, STORES, PROCESS_GROUP, MESSAGES, SUBG
         "optimizers",
         "states",
         "stores",
+        "stores_compared",
         "process_group",
         "messages",
         "subgroups",
@@ -44,6 +45,11 @@ def test_states(name: str) -> None:
 @pytest.mark.parametrize("name", checks_of(STORES))
 def test_stores(name: str) -> None:
     checked(STORES, 2).passed(name)
+
+
+@pytest.mark.parametrize("name", checks_of(STORES_COMPARED))
+def test_stores_are_as_those_of_torch(name: str) -> None:
+    checked(STORES_COMPARED, 2).passed(name)
 
 
 @pytest.mark.parametrize("backend", ["elasticrun", "gloo"])
