@@ -2,15 +2,15 @@
 //!
 //! `earlier/COMMIT.jsonl` was recorded between a driver and three agents of that commit, through a first round, a killed
 //! worker, new workers, a drain and the end. It has one frame of each form. `earlier/COMMIT-store.jsonl` has the messages
-//! of the store and of the fetch of a commit, written by the types of that commit. Add a file when the wire changes; change
-//! none.
+//! of the store and of the fetch of a commit, written by the types of that commit. `earlier/version-4-store.jsonl` has those
+//! that protocol version 4 added. Add a file when the wire changes; change none.
 //!
 //! The handshake of protocol version 1 is not spoken any more. Its hello is still read, to refuse it by its version.
 
 #![allow(clippy::unwrap_used)]
 
 use elasticrun_protocol::{
-    FromAgent, ToAgent,
+    FromAgent, FromWorker, ToAgent, ToWorker,
     control::{MemoryAnswer, MemoryRequest, Output, OutputOf, Register},
     opening::{Error, Hello, Purpose},
     store::{FromHost, StoreOf, ToHost},
@@ -26,6 +26,12 @@ fn frames_of_853f9b3_are_read() {
 #[test]
 fn messages_of_the_store_of_853f9b3_are_read() {
     assert_eq!(read_all(include_str!("earlier/853f9b3-store.jsonl")), 37);
+}
+
+#[test]
+fn messages_of_the_store_of_version_4_are_read() {
+    let frames = include_str!("earlier/version-4-store.jsonl");
+    assert_eq!(read_all(frames), 18);
 }
 
 /// Reads each message of a file. Returns how many there are.
@@ -45,6 +51,8 @@ fn read_all(frames: &str) -> usize {
                 "StoreOf" => read::<StoreOf>(&wire),
                 "FromHost" => read::<FromHost>(&wire),
                 "ToHost" => read::<ToHost>(&wire),
+                "FromWorker" => read::<FromWorker>(&wire),
+                "ToWorker" => read::<ToWorker>(&wire),
                 "MemoryRequest" => read::<MemoryRequest>(&wire),
                 "MemoryAnswer" => read::<MemoryAnswer>(&wire),
                 _ => panic!("{kind} is no message"),
