@@ -120,9 +120,21 @@ impl Keys {
     }
 
     /// The keys that have a value and begin with `prefix`, in order and without the prefix.
-    fn list_keys(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<String>> {
-        let listed = py.detach(|| self.0.list_keys(prefix));
-        listed.map_err(|error| error::from_worker(py, &error))
+    fn list_keys(&self, py: Python<'_>, prefix: String) -> PyResult<Vec<String>> {
+        let mut listed: Vec<String> = Vec::new();
+        loop {
+            let (prefix, after) = (prefix.clone(), listed.last().cloned());
+            let answer = self.answer(py, Op::ListKeys { prefix, after }, None)?;
+            let Value::Keys { keys, more } = answer else {
+                let why = "the store answered a list of keys with something else";
+                return Err(error::exception(py, "StoreError", why));
+            };
+            let is_last = !more || keys.is_empty();
+            listed.extend(keys);
+            if is_last {
+                return Ok(listed);
+            }
+        }
     }
 
     /// Writes all values or, if the store has no space for them, none.
@@ -137,12 +149,7 @@ impl Keys {
 
 impl Keys {
     /// Sends a request and waits for the answer without the GIL. Ctrl-C ends the wait.
-    fn request<'py>(
-        &self,
-        py: Python<'py>,
-        op: Op,
-        seconds: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn answer(&self, py: Python<'_>, op: Op, seconds: Option<f64>) -> PyResult<Value> {
         let timeout = match seconds {
             None => REQUEST_TIMEOUT,
             Some(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| {
@@ -151,12 +158,22 @@ impl Keys {
         };
         let raised = |error: Error| error::from_worker(py, &error);
         let mut call = py.detach(|| self.0.start(op, timeout)).map_err(raised)?;
-        let answer = loop {
+        loop {
             if let Some(answer) = py.detach(|| call.poll(SIGNAL_POLL)) {
-                break answer.map_err(raised)?;
+                return answer.map_err(raised);
             }
             py.check_signals()?;
-        };
+        }
+    }
+
+    /// The same. The answer is an object of Python.
+    fn request<'py>(
+        &self,
+        py: Python<'py>,
+        op: Op,
+        seconds: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let answer = self.answer(py, op, seconds)?;
         Ok(match answer {
             Value::Done => py.None().into_bound(py),
             Value::Bytes(value) => PyBytes::new(py, &value.0).into_any(),

@@ -1,4 +1,4 @@
-//! The job's key-value store, by which workers exchange small values.
+//! The job's key-value store, by which workers exchange values.
 //!
 //! ```no_run
 //! # use std::time::Duration;
