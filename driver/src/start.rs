@@ -8,7 +8,7 @@ use elasticrun_core::{
     lease::{self, Lease},
     results::Outcome,
 };
-use elasticrun_protocol::control::{Durable, Replication, ResumeFrom, Setup};
+use elasticrun_protocol::control::{Durable, Preload, Replication, ResumeFrom, Setup};
 use elasticrun_tls::token::Token;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -391,6 +391,11 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
             interval: replication.interval,
             bandwidth: replication.bandwidth,
         }),
+        preload: match &settings.launch.preload {
+            config::Preload::None => None,
+            config::Preload::Auto => Some(Preload::Auto),
+            config::Preload::Modules(names) => Some(Preload::Modules(names.clone())),
+        },
     }
 }
 

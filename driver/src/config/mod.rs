@@ -33,6 +33,7 @@ mod network;
 mod paths;
 mod plugin;
 mod prefix_template;
+mod preload;
 mod replication;
 mod resolve;
 mod settings;
@@ -67,6 +68,7 @@ pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption, check_interfaces};
 pub(crate) use paths::reason;
 pub use prefix_template::{Labels, PrefixTemplate};
+pub use preload::Preload;
 pub use settings::{
     Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
     Timeouts, Workers,

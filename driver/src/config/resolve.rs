@@ -381,6 +381,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         network_interfaces: config.network_interface.value.0.clone(),
         encrypt_data: config.encrypt.value == Encryption::Data,
         commit_memory: config.commit_memory.value.map(Size::bytes),
+        preload: config.preload.value.clone(),
         notice_file: config
             .notice_file
             .value

@@ -19,6 +19,7 @@ use super::{
     network::SshOption,
     prefix_template::PrefixTemplate,
     streams::Streams,
+    preload::Preload,
     variable::Variable,
 };
 
@@ -223,6 +224,8 @@ pub struct Launch {
     pub encrypt_data: bool,
     /// The bytes of the commits of all workers of a round beyond which each worker has two buffers, not three.
     pub commit_memory: Option<u64>,
+    /// What standby interpreters import before a restart in process mode.
+    pub preload: Preload,
     /// A file whose appearance on a host says that the host will go away.
     pub notice_file: Option<String>,
 }

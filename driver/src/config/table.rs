@@ -34,6 +34,7 @@ use super::{
     local_ranks::LocalRanks,
     network::{Interfaces, SshOption},
     prefix_template::PrefixTemplate,
+    preload::Preload,
     size::Size,
     spark::Master,
     streams::Streams,
@@ -313,6 +314,8 @@ settings! {
         /// Interfaces for data between workers [default: by route to the driver]
         network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
             |arg| arg.visible_alias("network-interfaces");
+        /// What standby interpreters import ahead of a restart in process mode: auto (what the script imports), none, or modules
+        preload "preload" "MODULE,...": Preload = Preload::None, plain;
         /// What workers encrypt between hosts: none, or data (their collectives, which are authenticated in any case)
         encrypt "encrypt" "WHAT": Encryption = Encryption::None, plain;
         /// Memory for commits of all workers; where three of each would exceed it, each has two [default: no limit]

@@ -145,6 +145,7 @@ mod tests {
             network_interfaces: Vec::new(),
             encrypt_data: false,
             commit_memory: None,
+            preload: config::Preload::None,
             notice_file: None,
         };
         let push = words(&ssh(&settings, &Host::new("h"), &WHILE_PUSHING));

@@ -90,6 +90,7 @@ const WRONG: &[&str] = &[
     "-np\t2\t--encrypt\tall\tx",
     "-np\t2\t--commit-memory\t4GB\tx",
     "-np\t2\t--commit-memory\t512\tx",
+    "-np\t2\t--preload\ttorch,2\tx",
     "-np\t2\t--plugin-allow\ta=md5:00\tx",
     "-np\t2\t--elastic-timeout\t0s\tx",
     "-np\t2\t--signal-notice\t0\tx",

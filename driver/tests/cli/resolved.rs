@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use elasticrun::{
     cli::{AgentStart, Endpoint, Invocation, JoinRequest},
     config::{
-        HostList, Interfaces, Journal, Launcher, LogFormat, LogLevel, Mode, Prefix, RestartMode,
-        Setting, SlotsPerHost, Source,
+        HostList, Interfaces, Journal, Launcher, LogFormat, LogLevel, Mode, Prefix, Preload,
+        RestartMode, Setting, SlotsPerHost, Source,
     },
 };
 
@@ -418,6 +418,8 @@ fn what_workers_do_with_commits_and_collectives() {
     assert_eq!(launch(&[]).commit_memory, None);
     let limited = launch(&["--commit-memory", "3GiB"]);
     assert_eq!(limited.commit_memory, Some(3 << 30));
+    assert_eq!(launch(&[]).preload, Preload::None);
+    assert_eq!(launch(&["--preload", "auto"]).preload, Preload::Auto);
 }
 
 #[test]

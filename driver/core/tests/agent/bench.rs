@@ -142,6 +142,7 @@ pub(crate) fn setup(drain_timeout: Duration) -> Setup {
         adopted: false,
         durable: None,
         replication: None,
+        preload: None,
     }
 }
 

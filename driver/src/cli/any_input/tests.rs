@@ -65,6 +65,7 @@ const LINES: [&str; 32] = [
     "notice-file = \"/run/leave\"",
     "encrypt = \"data\"",
     "commit-memory = \"64 GiB\"",
+    "preload = \"torch, torch.nn\"",
     "log-level = \"debug\"",
     "quiet = true # and a comment",
 ];

@@ -155,6 +155,7 @@ mod tests {
             adopted: false,
             durable: None,
             replication: None,
+            preload: None,
         };
         let spawn = Spawn {
             process: Process {

@@ -170,6 +170,7 @@ impl Driver {
                 adopted: false,
                 durable: None,
                 replication: None,
+                preload: None,
             },
             run_id,
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{AgentReport, Register};
-use super::{Durable, ReplicaSource, Replication, ResumeFrom, Start, StoredCommit};
+use super::{Durable, Preload, ReplicaSource, Replication, ResumeFrom, Start, StoredCommit};
 use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
 /// A command for an agent.
@@ -219,6 +219,10 @@ pub struct Setup {
     /// How commits are replicated. None if they are not, and from an older driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+    /// What standby interpreters import before a group restarts. None for no standby interpreters, and from an older
+    /// driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preload: Option<Preload>,
 }
 
 /// A process to start.
