@@ -276,6 +276,8 @@ impl Agent {
             command: self.setup.command.clone(),
             variables: variables(&ctx, &spawn, |name| std::env::var_os(name).is_some()),
             directory: self.setup.directory.clone(),
+            // Only groups are restarted.
+            standbys: spawn.restarts.map_or(0, |_| spawn.place.local_size),
         });
     }
 
@@ -369,6 +371,8 @@ impl Agent {
         connection.trust();
         // All but the page.
         let buffers = fds.len() as u8 - 1;
+        // The job continues in its processes from now on.
+        self.starter.end_standby();
         let attached = pid.and_then(|pid| Pidfd::open(pid).ok());
         worker.attach(connection, pid, attached, watch);
         worker.send(

@@ -7,8 +7,9 @@
 //! ```text
 //! driver <--control--> [ the loop: fold -> step -> execute ] <--Unix socket--> workers
 //!                         ^        ^          ^         \--pages, regions (shared memory)
-//!                  liveness     pidfds      inbox <-- starter thread (fork, exec)
-//!                (a thread each)                  <-- output thread --> driver (second connection)
+//!                  liveness     pidfds      inbox <-- starter thread (fork, exec; or standby interpreters, which
+//!                (a thread each)                  |   a thread keeps)
+//!                                                 <-- output thread --> driver (second connection)
 //!                                                 <-- acceptor (attach requests at the socket)
 //!                store thread (requests of workers) <--> driver (third connection)
 //! ```

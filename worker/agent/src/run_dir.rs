@@ -217,6 +217,11 @@ impl RunDir {
         self.is_fresh
     }
 
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The path of the socket for workers.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path.join("agent")

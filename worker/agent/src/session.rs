@@ -25,7 +25,7 @@ use crate::{
     output::Output,
     ports::Ports,
     probe::Prober,
-    process::Starter,
+    process::{Keeper, Starter},
     reaper_process::ReaperProcess,
     redial::Redial,
     replica::Replicator,
@@ -119,6 +119,7 @@ pub(crate) async fn serve(
         )?),
         None => None,
     };
+    let standby = Keeper::of_job(&setup, dir.path());
     let mut agent = Agent {
         machine,
         host: host.clone(),
@@ -139,7 +140,7 @@ pub(crate) async fn serve(
         durable,
         processes: Default::default(),
         region: None,
-        starter: Starter::new(inbox_sender.clone())?,
+        starter: Starter::new(inbox_sender.clone(), standby)?,
         prober: Prober::new(inbox_sender.clone()),
         replicator: Replicator::new(inbox_sender.clone(), keys.clone()),
         redial: Redial::new(
@@ -182,6 +183,7 @@ pub(crate) async fn serve(
         Some(End::Stopped) => Ended::Stopped,
         Some(End::Orphaned) | None => Ended::Orphaned,
     };
+    agent.starter.finish_standby();
     let left = orphans::kill_descendants(Some(reaper.pid()), KILL_TIMEOUT);
     if left > 0 {
         tracing::error!(

@@ -12,6 +12,36 @@ use crate::interfaces::Interface;
 /// The variable with the path of the agent's socket. It marks the processes that the agent has started.
 pub(crate) const AGENT_SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 
+/// The variables of [`variables`] that differ between the workers of a host, or between one group and the next.
+const OF_PROCESS: [&str; 21] = [
+    "ELASTICRUN_LOCAL_RANK",
+    "ELASTICRUN_GENERATION",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_ERROR_FILE",
+];
+
+/// Whether a variable of [`variables`] differs between the workers of a host, or between one group and the next.
+pub(super) fn is_of_process(name: &str) -> bool {
+    OF_PROCESS.contains(&name)
+}
+
 /// The agent's part of a worker's environment.
 #[derive(Debug)]
 pub(crate) struct SpawnContext<'a> {

@@ -1,10 +1,12 @@
-//! Worker processes: their environment, their start, and the agent's handle of each.
+//! Worker processes: their environment, their start, the interpreters that stand by for it, and the agent's handle of each.
 
 mod environment;
 mod not_started;
+mod standby;
 mod starter;
 mod worker_process;
 
 pub(crate) use environment::{AGENT_SOCKET, SpawnContext, variables};
+pub(crate) use standby::Keeper;
 pub(crate) use starter::{Started, Starter, ToStart};
 pub(crate) use worker_process::{ProcessState, SharedRank, WorkerProcess};

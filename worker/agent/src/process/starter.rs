@@ -22,8 +22,11 @@ use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
 use tracing::Span;
 
-use super::not_started::{plain, reason};
-use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling};
+use super::{
+    not_started::{plain, reason},
+    standby::Keeper,
+};
+use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling, spans};
 
 /// A process to start.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub(crate) struct ToStart {
     pub(crate) variables: BTreeMap<String, String>,
     /// The working directory, if it exists.
     pub(crate) directory: Option<String>,
+    /// How many standby interpreters are kept for such processes.
+    pub(crate) standbys: u32,
 }
 
 /// A running process, the leader of its own session and process group.
@@ -49,16 +54,21 @@ pub(crate) struct Started {
 #[derive(Debug)]
 pub(crate) struct Starter {
     requests: std_mpsc::Sender<ToStart>,
+    standby: Option<Keeper>,
 }
 
 /// The capacity of an output pipe, so that a burst of lines does not block a worker.
 const PIPE_CAPACITY: libc::c_int = 256 * 1024;
 
 impl Starter {
-    /// Starts the thread. Results go to the inbox as [`InboxMessage::Started`].
-    pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>) -> Result<Self, Error> {
+    /// Starts the thread. Results go to the inbox as [`InboxMessage::Started`]. `standby` keeps standby interpreters.
+    pub(crate) fn new(
+        inbox: mpsc::Sender<InboxMessage>,
+        standby: Option<Keeper>,
+    ) -> Result<Self, Error> {
         let (requests, todo) = std_mpsc::channel::<ToStart>();
         let span = Span::current();
+        let keeper = standby.clone();
         thread::Builder::new()
             .name("starter".into())
             .spawn(move || {
@@ -66,7 +76,7 @@ impl Starter {
                 scheduling::use_default_time_slices();
                 for request in todo {
                     let process = request.process;
-                    let result = start(request);
+                    let result = start_in_the_fastest_way(&request, keeper.as_ref());
                     if inbox
                         .blocking_send(InboxMessage::Started { process, result })
                         .is_err()
@@ -76,7 +86,21 @@ impl Starter {
                 }
             })
             .map_err(Error::system("start a thread"))?;
-        Ok(Self { requests })
+        Ok(Self { requests, standby })
+    }
+
+    /// Ends standby interpreters: no process is restarted any more.
+    pub(crate) fn end_standby(&self) {
+        if let Some(standby) = &self.standby {
+            standby.end();
+        }
+    }
+
+    /// As [`Starter::end_standby`], and waits until no standby interpreter can be started.
+    pub(crate) fn finish_standby(&self) {
+        if let Some(standby) = &self.standby {
+            standby.finish();
+        }
     }
 
     /// Requests the start of a process.
@@ -87,45 +111,47 @@ impl Starter {
     }
 }
 
-fn start(request: ToStart) -> Result<Started, String> {
+/// Starts a process by a standby interpreter, else in the ordinary way.
+fn start_in_the_fastest_way(request: &ToStart, keeper: Option<&Keeper>) -> Result<Started, String> {
+    let keeper = keeper.filter(|_| request.standbys > 0);
+    let by_standby = keeper.and_then(|keeper| keeper.start_worker(request));
+    let _of_worker = spans::worker(request.process).entered();
+    let started = match by_standby {
+        Some(Ok(started)) => {
+            tracing::debug!("a standby interpreter becomes the worker");
+            Ok(started)
+        }
+        Some(Err(error)) => {
+            tracing::debug!(%error, "no standby interpreter becomes the worker");
+            start(request)
+        }
+        None => start(request),
+    };
+    if let Some(keeper) = keeper
+        && started.is_ok()
+    {
+        keeper.worker_started(request);
+    }
+    started
+}
+
+fn start(request: &ToStart) -> Result<Started, String> {
     let Some((program, arguments)) = request.command.split_first() else {
         return Err("the command is empty".into());
     };
     let path = request.variables.get("PATH").map(OsString::from);
     let path = path.or_else(|| std::env::var_os("PATH"));
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(request.variables)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let directory = request.directory.filter(|name| Path::new(name).is_dir());
-    if let Some(directory) = &directory {
-        command.current_dir(directory);
-    }
-    let agent = std::process::id();
-    // Before the end of an allocation Slurm sends SIGUSR1 to all processes of a step. The signal is for the agent, and
-    // would kill a worker that has no handler for it.
-    let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
-    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
-    unsafe {
-        command.pre_exec(move || prepare(agent, in_slurm));
-    }
+    let directory = usable(request.directory.as_deref());
+    let mut command = command(program, arguments, &request.variables, directory);
+    let pipes = output_pipe().and_then(|stdout| Ok((stdout, output_pipe()?)));
+    let ((stdout, child_stdout), (stderr, child_stderr)) =
+        pipes.map_err(|error| format!("{program}: no pipes for its output: {}", plain(&error)))?;
+    command.stdout(child_stdout).stderr(child_stderr);
     let spawned = command.spawn();
-    let mut child = spawned.map_err(|error| {
-        let directory = directory.as_deref();
-        reason(program, directory, path.as_deref(), &error)
-    })?;
+    // It holds the ends of the child.
+    drop(command);
+    let mut child = spawned.map_err(|error| reason(program, directory, path.as_deref(), &error))?;
     let pid = child.id();
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(format!("{program}: no pipes for its output"));
-    };
-    let (stdout, stderr) = (OwnedFd::from(stdout), OwnedFd::from(stderr));
-    for pipe in [&stdout, &stderr] {
-        // SAFETY: an open descriptor and an integer. A refusal leaves the pipe as it is.
-        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY) };
-    }
     match Pidfd::open(pid) {
         Ok(pidfd) => Ok(Started {
             pid,
@@ -139,6 +165,44 @@ fn start(request: ToStart) -> Result<Started, String> {
             Err(format!("{program}: cannot watch it: {}", plain(&error)))
         }
     }
+}
+
+/// A command that starts a process as a worker is started: without stdin, in a session of its own, and ended with the calling
+/// thread. Its output is not set.
+pub(super) fn command(
+    program: &str,
+    arguments: &[String],
+    variables: &BTreeMap<String, String>,
+    directory: Option<&str>,
+) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables).stdin(Stdio::null());
+    if let Some(directory) = usable(directory) {
+        command.current_dir(directory);
+    }
+    let agent = std::process::id();
+    // Before the end of an allocation Slurm sends SIGUSR1 to all processes of a step. The signal is for the agent, and
+    // would kill a worker that has no handler for it.
+    let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || prepare(agent, in_slurm));
+    }
+    command
+}
+
+/// The working directory, if it exists.
+fn usable(directory: Option<&str>) -> Option<&str> {
+    directory.filter(|name| Path::new(name).is_dir())
+}
+
+/// A pipe for output: our end, and that of the process.
+pub(super) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = io::pipe()?;
+    let ours = OwnedFd::from(ours);
+    // SAFETY: an open descriptor and an integer. A refusal leaves the pipe as it is.
+    unsafe { libc::fcntl(ours.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY) };
+    Ok((ours, theirs.into()))
 }
 
 /// Runs in the child before exec: resets the session, the limit of open files, the signals and all descriptors above 2.

@@ -19,7 +19,8 @@ use elasticrun_protocol::{
     Process, Rank, Round, ToAgent,
     auth::Secret,
     control::{
-        Keeper, Member, Output, OutputOf, OutputTaken, Place, Register, Setup, Spawn, Start,
+        Keeper, Member, Output, OutputOf, OutputTaken, Place, Register, Restarts, Setup, Spawn,
+        Start,
     },
     frame::{self, FrameBuffer},
     opening::Purpose,
@@ -341,6 +342,21 @@ impl Control {
             place: place(slot, size),
             coordinator: "127.0.0.1:29500".parse().unwrap(),
             restarts: None,
+        }))
+        .await;
+    }
+
+    /// Starts a process as a member of a group of one.
+    pub(crate) async fn spawn_in_group(&mut self, start: u32) {
+        let restarts = Restarts {
+            used: start - 1,
+            allowed: 100,
+        };
+        self.command(AgentCommand::Spawn(Spawn {
+            process: process(0, start),
+            place: place(0, 1),
+            coordinator: "127.0.0.1:29500".parse().unwrap(),
+            restarts: Some(restarts),
         }))
         .await;
     }
