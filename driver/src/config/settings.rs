@@ -18,8 +18,8 @@ use super::{
     local_ranks::LocalRanks,
     network::SshOption,
     prefix_template::PrefixTemplate,
-    streams::Streams,
     preload::Preload,
+    streams::Streams,
     variable::Variable,
 };
 
