@@ -17,6 +17,7 @@ mod logs;
 mod membership;
 mod output;
 mod plain;
+mod preload;
 mod registration;
 mod replicas;
 mod returns;
