@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -35,7 +35,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | p
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
-BENCH_NAMES := rendezvous launch collectives recovery recovery-torch commit data order notice plugins spark
+BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch commit data order notice plugins spark
 FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
@@ -221,6 +221,9 @@ bench-recovery: ## Time from the kill of a worker to the survivors' next committ
 
 bench-recovery-torch: ## The same with torch, compared with torchrun; a quarter of an hour
 	benches/python.sh recovery_torch.py
+
+bench-restart-torch: ## The restart of a script without the SDK, with standby interpreters and without, compared with torchrun
+	benches/python.sh restart_torch.py
 
 bench-commit: ## Commits of a torch state compared with memcpy; steps compared with DDP on gloo
 	benches/python.sh commit_torch.py
