@@ -37,7 +37,7 @@ impl Keeper {
     pub(crate) fn of_job(setup: &Setup, run_directory: &Path) -> Option<Self> {
         let preload = setup.preload.clone()?;
         if PythonCommand::parse(&setup.command).is_none() {
-            tracing::info!(
+            tracing::warn!(
                 "--preload has no effect: the command is not python [OPTIONS] SCRIPT, or has options that it cannot repeat"
             );
             return None;

@@ -145,7 +145,7 @@ impl Keeping {
                 }
             }
             Err(error) => {
-                tracing::info!(%error, "no standby interpreters");
+                tracing::warn!(%error, "no standby interpreters");
                 self.starts_left = 0;
             }
         }
@@ -165,12 +165,12 @@ impl Keeping {
                 }
             }
             Ok(Imported::LeaveOut { module, why }) => {
-                tracing::info!(module, why, "standby interpreters do without a module");
+                tracing::warn!(module, why, "standby interpreters do without a module");
                 self.left_out.push(module);
                 self.forget(server);
             }
             Err(Error::Unfit { why }) => {
-                tracing::info!(why, "no standby interpreters");
+                tracing::warn!(why, "no standby interpreters");
                 self.starts_left = 0;
                 self.forget(server);
             }
@@ -213,7 +213,7 @@ impl Keeping {
                 }
             }
             Err(Error::Unfit { why }) => {
-                tracing::info!(why, "no standby interpreters");
+                tracing::warn!(why, "no standby interpreters");
                 self.starts_left = 0;
                 self.forget(server);
             }
