@@ -1,5 +1,7 @@
 //! Workers that come of standby interpreters. They need python3.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::{fs, path::Path};

@@ -7,7 +7,7 @@ use std::{
         unix::process::CommandExt,
     },
     path::Path,
-    process::Stdio,
+    process::Command,
     sync::{Mutex, PoisonError},
     thread,
     time::Duration,
@@ -64,12 +64,6 @@ impl ForkServer {
         arguments.extend(template.python.program.iter().cloned());
         let (program, directory) = (&template.python.interpreter, template.directory.as_deref());
         let mut command = command(program, &arguments, &template.variables, directory);
-        let (output, child_output) = io::pipe().map_err(Error::system("make a pipe"))?;
-        let stderr = child_output.try_clone();
-        command
-            .stdout(child_output)
-            .stderr(stderr.map_err(Error::system("copy a pipe"))?)
-            .stdin(Stdio::null());
         // SAFETY: between fork and exec the closure makes a system call with integers only.
         unsafe {
             command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
@@ -77,35 +71,17 @@ impl ForkServer {
                 _ => Err(io::Error::last_os_error()),
             });
         }
-        let mut child = command
-            .spawn()
-            .map_err(Error::system("start the fork server"))?;
-        // It holds copies of the ends of the child.
-        drop(command);
-        let pidfd = match Pidfd::open(child.id()) {
-            Ok(pidfd) => pidfd,
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(Error::system("watch the fork server")(error));
-            }
-        };
         let server = Self {
-            pidfd,
+            pidfd: spawn(command)?,
             socket,
             exchange: Mutex::new(()),
         };
-        log_output(output)?;
         let wanted = match preload {
             Preload::Auto => "auto".to_owned(),
             Preload::Modules(names) => names.join(","),
         };
-        let settings = [
-            &std::process::id().to_string(),
-            &wanted,
-            &left_out.join(","),
-        ];
-        let settings = settings.map(String::as_str).join("\n");
+        let agent = std::process::id();
+        let settings = format!("{agent}\n{wanted}\n{}", left_out.join(","));
         fds::send_all(&server.socket, settings.as_bytes(), &[])
             .map_err(Error::system("send the settings"))?;
         Ok(server)
@@ -176,6 +152,26 @@ impl Drop for ForkServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Starts a server, whose output is logged.
+fn spawn(mut command: Command) -> Result<Pidfd, Error> {
+    let (output, child_output) = io::pipe().map_err(Error::system("make a pipe"))?;
+    let copy = child_output.try_clone();
+    let copy = copy.map_err(Error::system("copy a pipe"))?;
+    command.stdout(child_output).stderr(copy);
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(Error::system("start the fork server"))?;
+    // It holds the ends of the child.
+    drop(command);
+    let watched = Pidfd::open(child.id()).map_err(Error::system("watch the fork server"));
+    let pidfd = watched.and_then(|pidfd| log_output(output).map(|()| pidfd));
+    if pidfd.is_err() {
+        // It may have ended.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    pidfd
 }
 
 /// The next message of a process.
