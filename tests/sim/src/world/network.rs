@@ -213,6 +213,7 @@ impl World {
             encrypt_data: false,
             commit_memory: None,
             adopted: false,
+            preload: None,
             durable: self.plan.durable.map(|interval| Durable {
                 place: "/store".into(),
                 interval,
