@@ -34,7 +34,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 /// Lines of configuration files.
-const LINES: [&str; 32] = [
+const LINES: [&str; 33] = [
     "np = 4",
     "min-np = 2",
     "max-np = 8",
