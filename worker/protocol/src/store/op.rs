@@ -8,19 +8,19 @@ use super::{Blob, MAX_KEY, MAX_MESSAGE, MAX_PIECE, Refused, StagedValue, shown};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// Writes a value. Answer: [`Value::Done`].
+    /// Writes a value. Answer: [`Value::Done`](super::Value::Done).
     Set {
         /// The key to write.
         key: String,
         /// Replaces the value if the key exists.
         value: Blob,
     },
-    /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`].
+    /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`](super::Value::Bytes).
     Get {
         /// The key to read.
         key: String,
     },
-    /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`], the sum.
+    /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`](super::Value::Number), the sum.
     Add {
         /// The key of the number.
         key: String,
@@ -28,7 +28,7 @@ pub enum Op {
         amount: i64,
     },
     /// Writes `desired` if the value is `expected`, or if the key is missing and `expected` is empty. Answer:
-    /// [`Value::Current`], the value after the operation.
+    /// [`Value::Current`](super::Value::Current), the value after the operation.
     CompareSet {
         /// The key of the value.
         key: String,
@@ -38,44 +38,44 @@ pub enum Op {
         desired: Blob,
     },
     /// Waits until all keys exist at the same time. A key exists while it has a value, or an element in its queue. Answer:
-    /// [`Value::Done`].
+    /// [`Value::Done`](super::Value::Done).
     Wait {
         /// The keys to wait for.
         keys: Vec<String>,
     },
-    /// Whether all keys exist, as for [`Op::Wait`]. Answer: [`Value::Truth`].
+    /// Whether all keys exist, as for [`Op::Wait`]. Answer: [`Value::Truth`](super::Value::Truth).
     Check {
         /// The keys to look for.
         keys: Vec<String>,
     },
-    /// Removes the value of a key, not its queue. Answer: [`Value::Truth`], whether the key had a value.
+    /// Removes the value of a key, not its queue. Answer: [`Value::Truth`](super::Value::Truth), whether the key had a value.
     Delete {
         /// The key to remove.
         key: String,
     },
-    /// Counts the values of keys with a prefix. Answer: [`Value::Number`].
+    /// Counts the values of keys with a prefix. Answer: [`Value::Number`](super::Value::Number).
     NumKeys {
         /// The beginning of the counted keys; empty for all keys.
         prefix: String,
     },
-    /// Appends to a value. Answer: [`Value::Done`].
+    /// Appends to a value. Answer: [`Value::Done`](super::Value::Done).
     Append {
         /// The key of the value to extend.
         key: String,
         /// The bytes to append. A missing key counts as an empty value.
         value: Blob,
     },
-    /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`], in the order of the keys.
+    /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`](super::Value::Many), in the order of the keys.
     MultiGet {
         /// The keys to read.
         keys: Vec<String>,
     },
-    /// Writes all values, or none if they do not fit. Answer: [`Value::Done`].
+    /// Writes all values, or none if they do not fit. Answer: [`Value::Done`](super::Value::Done).
     MultiSet {
         /// The keys and their values.
         entries: Vec<(String, Blob)>,
     },
-    /// Appends an element to a queue. Answer: [`Value::Done`].
+    /// Appends an element to a queue. Answer: [`Value::Done`](super::Value::Done).
     QueuePush {
         /// The key of the queue.
         key: String,
@@ -83,19 +83,19 @@ pub enum Op {
         value: Blob,
     },
     /// Takes the first element of a queue. Requests that wait for an element get one in the order of their arrival.
-    /// Answer: [`Value::Bytes`] after a wait, else [`Value::Current`].
+    /// Answer: [`Value::Bytes`](super::Value::Bytes) after a wait, else [`Value::Current`](super::Value::Current).
     QueuePop {
         /// The key of the queue.
         key: String,
         /// Whether to wait while the queue is empty.
         block: bool,
     },
-    /// The number of elements of a queue. Answer: [`Value::Number`].
+    /// The number of elements of a queue. Answer: [`Value::Number`](super::Value::Number).
     QueueLen {
         /// The key of the queue.
         key: String,
     },
-    /// Lists the keys that have a value and a prefix, in the order of their bytes. Answer: [`Value::Keys`].
+    /// Lists the keys that have a value and a prefix, in the order of their bytes. Answer: [`Value::Keys`](super::Value::Keys).
     ListKeys {
         /// The beginning of the listed keys, which the answer leaves out; empty for all keys.
         prefix: String,
@@ -103,7 +103,7 @@ pub enum Op {
         after: Option<String>,
     },
     /// Stages a piece of a value for a later [`Op::Large`]. Pieces come in order; the first one begins the value anew.
-    /// Answer: [`Value::Done`].
+    /// Answer: [`Value::Done`](super::Value::Done).
     Stage {
         /// The worker's number of the value.
         staged: u64,
@@ -124,7 +124,7 @@ pub enum Op {
         staged: Vec<StagedValue>,
     },
     /// Reads the next piece of a value that the store has staged. After the last piece it is staged no longer. Answer:
-    /// [`Value::Bytes`].
+    /// [`Value::Bytes`](super::Value::Bytes).
     ReadStaged {
         /// The store's number of the value.
         staged: u64,

@@ -29,7 +29,7 @@ pub enum Value {
     Many(Vec<Blob>),
     /// Keys in order, without the prefix of the request.
     Keys {
-        /// At most [`MAX_LISTED`] bytes of keys.
+        /// At most [`MAX_LISTED`](super::MAX_LISTED) bytes of keys.
         keys: Vec<String>,
         /// Further keys follow the last one.
         more: bool,
