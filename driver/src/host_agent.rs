@@ -46,7 +46,12 @@ pub fn run(mode: AgentStart) -> u8 {
         }
     };
     logging::start_agent(level, format);
+    let one_run = options.as_ref().is_ok_and(|options| options.one_run);
     match options.and_then(serve) {
+        Ok(Ended::Orphaned) if one_run => {
+            let _ = writeln!(io::stderr(), "elasticrun: the driver of this job is gone");
+            exit::WORKER_FAILED
+        }
         Ok(_) => exit::SUCCESS,
         Err(why) => {
             // It may have words of a peer that has proved nothing.
@@ -107,6 +112,7 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
     );
     Ok(AgentOptions {
         network_interfaces: request.network_interfaces.0.clone(),
+        one_run: request.one_run,
         signal_notice: request.signal_notice,
         ..options
     })

@@ -96,7 +96,11 @@ fn other(mut agent: JoinRequest) -> u8 {
         let why = match read_token_file(&agent.token_file) {
             Ok(token) if is_valid(&token) => return host_agent::run(AgentStart::Join(agent)),
             Ok(_) => "it has expired".to_owned(),
-            Err(error) => error.to_string(),
+            Err(error) if error.is_missing() => error.to_string(),
+            Err(error) => {
+                say(&error.to_string());
+                return exit::USAGE;
+            }
         };
         let file = agent.token_file.display();
         if began.elapsed() > TOKEN_TIMEOUT {
@@ -105,7 +109,7 @@ fn other(mut agent: JoinRequest) -> u8 {
         }
         if began.elapsed() > TELL_AFTER && !std::mem::replace(&mut told, true) {
             say(&format!(
-                "waiting for the join token of the first node in {file}: share this directory, or give a copy by --join-token-file"
+                "waiting for the join token of the first node in {file}: {why}; share this directory, or give a copy by --join-token-file"
             ));
         }
         thread::sleep(LOOK_INTERVAL);
@@ -133,6 +137,7 @@ fn start(agent: &JoinRequest) -> io::Result<Child> {
         .args(["agent", "--join", &agent.driver.to_string()])
         .arg("--join-token-file")
         .arg(&agent.token_file)
+        .arg("--one-run")
         .stdin(Stdio::null())
         .process_group(0);
     if let SlotsPerHost::Fixed(slots) = agent.slots {

@@ -37,6 +37,8 @@ pub struct JoinRequest {
     pub host: Option<HostId>,
     /// Interfaces for data between workers. None stands for that of the route to the driver.
     pub network_interfaces: Interfaces,
+    /// It serves one run, in the foreground of a terminal.
+    pub one_run: bool,
     /// How long this host stays after SIGUSR1. `None`: as the driver says.
     pub signal_notice: Option<Duration>,
     /// What the agent logs.
@@ -103,6 +105,9 @@ struct Options {
     /// Time that this host stays after SIGUSR1 [default: as the driver says]
     #[arg(long, value_name = "TIME")]
     signal_notice: Option<String>,
+    /// (internal) Serve one run only
+    #[arg(long, hide = true)]
+    one_run: bool,
     /// error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -161,6 +166,7 @@ impl Options {
             slots,
             host,
             network_interfaces,
+            one_run: self.one_run,
             signal_notice,
             log_level: one("--log-level", self.log_level, LogLevel::Warn)?,
             log_format: one("--log-format", self.log_format, LogFormat::Text)?,
@@ -174,6 +180,7 @@ impl Options {
             (self.host.is_some(), "--host"),
             (self.network_interface.is_some(), "--network-interface"),
             (self.signal_notice.is_some(), "--signal-notice"),
+            (self.one_run, "--one-run"),
             (self.log_level.is_some(), "--log-level"),
             (self.log_format.is_some(), "--log-format"),
         ];

@@ -530,6 +530,7 @@ fn agents_are_launched_or_join() {
                 port: 7070
             },
             token_file: "/t".into(),
+            one_run: false,
             signal_notice: None,
             log_level: LogLevel::Warn,
             log_format: LogFormat::Text,

@@ -36,6 +36,9 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
     scheduling::use_short_time_slices();
     orphans::become_subreaper().map_err(Error::system("become the reaper of orphans"))?;
     let mut signals = Signals::new()?;
+    if options.one_run {
+        tokio::spawn(terminate_at(signal(SignalKind::interrupt())));
+    }
     let host = match &options.host {
         Some(host) => host.clone(),
         None => HostId::new(machine_name()?),
@@ -65,7 +68,7 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
             }
             ended => ended?,
         };
-        if ended != Ended::Orphaned || options.task.is_some() {
+        if ended != Ended::Orphaned || options.task.is_some() || options.one_run {
             return Ok(ended);
         }
         if options.self_registered {
@@ -78,6 +81,15 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
             is_retry = true;
             options.connect_timeout = Duration::ZERO;
         }
+    }
+}
+
+/// Handles each SIGINT as a SIGTERM.
+async fn terminate_at(interrupt: std::io::Result<Signal>) {
+    let Ok(mut interrupt) = interrupt else { return };
+    while interrupt.recv().await.is_some() {
+        // Fails for no signal that exists.
+        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
     }
 }
 

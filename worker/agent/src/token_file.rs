@@ -48,6 +48,13 @@ pub enum TokenFileError {
     },
 }
 
+impl TokenFileError {
+    /// Whether there is no file.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl JoinToken {
     /// The token at this time.
     pub(crate) fn read(&self) -> Result<Token, TokenFileError> {

@@ -190,6 +190,7 @@ impl Plan {
             slots: SlotsPerHost::Fixed(self.processes.count.get()),
             host: node_rank.map(|rank| HostId::new(settings::host(rank))),
             network_interfaces: Interfaces::default(),
+            one_run: true,
             signal_notice: None,
             log_level: LogLevel::Warn,
             log_format: LogFormat::Text,

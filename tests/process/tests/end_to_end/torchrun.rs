@@ -260,3 +260,57 @@ fn ctrl_c_on_the_first_node_ends_all() {
     let ended = nodes.job.end();
     assert_eq!(ended.code, 130, "{}", ended.stderr);
 }
+
+#[test]
+fn all_nodes_end_when_the_first_one_is_killed() {
+    let port = free_port();
+    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
+    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
+    let mut nodes = Nodes::start(&options, script);
+    let second = nodes.join("--node-rank 1");
+    nodes.wait_lines("up", 2);
+    send_signal(nodes.job.driver(), Signal::SIGKILL);
+    let (code, said) = second.end();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("the driver of this job is gone"), "{said}");
+    nodes.job.wait_all_gone();
+}
+
+#[test]
+fn ctrl_c_twice_on_another_node_ends_it_at_once() {
+    let port = free_port();
+    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
+    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
+    let mut nodes = Nodes::start(&options, script);
+    let second = nodes.join("--node-rank 1");
+    nodes.wait_lines("up", 2);
+    send_signal(second.id(), Signal::SIGINT);
+    nodes.job.wait_said("node1");
+    send_signal(second.id(), Signal::SIGINT);
+    let (code, said) = second.end();
+    assert_eq!(code, 0, "{said}");
+    send_signal(nodes.job.driver(), Signal::SIGINT);
+    assert_eq!(nodes.job.end().code, 130);
+}
+
+#[test]
+fn a_token_file_that_others_may_read_is_refused_at_once() {
+    let port = free_port();
+    let options = format!("--nnodes 2 --master-port {port}");
+    let mut nodes = Nodes::start(&options, "true");
+    nodes.job.wait_said("hosts join by");
+    let token = nodes.job.path("copy");
+    fs::write(&token, "").expect("a file");
+    let join = format!("--node-rank 1 --join-token-file {}", token.display());
+    let mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&token, mode).expect("it is ours");
+    };
+    mode(0o644);
+    let (code, said) = nodes.join(&join).end();
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("others may read it"), "{said}");
+    let (code, said) = nodes.join("--node-rank 1").end();
+    assert_eq!(code, 0, "{said}");
+    nodes.job.end().expect(0, &["succeeded"]);
+}
