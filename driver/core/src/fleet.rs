@@ -148,11 +148,14 @@ impl Fleet {
         }
     }
 
-    /// The reports of an agent wait for no decision any more.
+    /// The reports of an agent, which may be away by now, wait for no decision any more.
     pub(crate) fn release_applied(&mut self, host: &HostId) {
-        if let Some(up) = self.up_mut(host)
-            && up.recorded.take().is_some()
-        {
+        let up = match self.hosts.get_mut(host).map(|state| &mut state.agent) {
+            Some(Agent::Up(up)) => up,
+            Some(Agent::Away(away)) => &mut away.up,
+            _ => return,
+        };
+        if up.recorded.take().is_some() {
             self.changed.mark(host);
         }
     }

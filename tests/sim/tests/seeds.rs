@@ -4,7 +4,11 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 142] = [
+const ONCE_FAILED: [(u64, &str); 143] = [
+    (
+        910_301,
+        "a failure counts twice that waited for a take-over, since its host was away at its end",
+    ),
     (
         506,
         "a second failure while a round was formed was overlooked",

@@ -276,3 +276,28 @@ fn the_end_of_a_member_counts_although_its_host_is_away_when_the_take_over_ends(
     let expected = Outcome::WorkerFailed(Reason::NotAllSucceeded);
     assert_eq!(harness.outcome, Some(expected));
 }
+
+/// Seed 910301 of the simulation.
+#[test]
+fn a_failure_counts_once_although_its_host_is_away_when_the_take_over_ends() {
+    let mut harness = trains(elastic());
+    let process = harness.current("a", 0);
+    let lost = AgentReport::WorkerLost {
+        process,
+        silent: false,
+    };
+    harness.report("a", lost);
+    let end = exited(harness.forgets("a", 0), Exit::Code(3));
+    harness.driver_dies(0);
+    harness.comes_back_and_says("a", vec![end]);
+    harness.unreachable.insert("b".into());
+    harness.breaks_off("a");
+    let limit = harness.job.settings().take_over();
+    harness.pass(limit + seconds(1));
+    assert!(took_over(&harness));
+    let failures = harness.job.results().failures();
+    harness.driver_dies(0);
+    let kept = harness.adoption("a");
+    harness.comes_back_as("a", kept);
+    assert_eq!(harness.job.results().failures(), failures);
+}
