@@ -31,6 +31,7 @@ SECTIONS = {
     "elasticrun.tensorflow.keras.elastic": "elasticrun.tensorflow.keras.elastic",
     "elasticrun.torch": "elasticrun.torch",
     "elasticrun.torch.elastic": "elasticrun.torch.elastic",
+    "elasticrun.torch.launch": "elasticrun.torch.launch",
 }
 
 
