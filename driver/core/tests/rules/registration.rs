@@ -15,11 +15,24 @@ fn job(hosts: &[&str]) -> Harness {
 }
 
 fn job_of(settings: Settings, hosts: &[&str]) -> Harness {
-    let settings = Settings {
+    begin(Harness::new(of_registration(settings)), hosts)
+}
+
+/// A job whose agents return over a new connection when one ends.
+fn returning(settings: Settings, hosts: &[&str]) -> Harness {
+    let mut harness = Harness::new(of_registration(settings));
+    harness.returns = true;
+    begin(harness, hosts)
+}
+
+fn of_registration(settings: Settings) -> Settings {
+    Settings {
         self_registration: true,
         ..settings
-    };
-    let mut harness = Harness::new(settings);
+    }
+}
+
+fn begin(mut harness: Harness, hosts: &[&str]) -> Harness {
     let list: Vec<_> = hosts.iter().map(|name| host(name, 1)).collect();
     harness.list(&list);
     for name in hosts {
@@ -141,7 +154,7 @@ fn died(harness: &mut Harness, name: &str, agent: u64) {
 #[test]
 fn a_host_fails_at_once_when_its_agent_has_died() {
     for connection_ends_first in [true, false] {
-        let mut harness = job(&["a", "b"]);
+        let mut harness = returning(elastic(1, 1, 4), &["a", "b"]);
         if connection_ends_first {
             harness.breaks_off("a");
             assert_eq!(failures(&harness), 0, "the agent may return");
@@ -158,7 +171,7 @@ fn a_host_fails_at_once_when_its_agent_has_died() {
 
 #[test]
 fn the_death_of_an_agent_that_was_replaced_changes_nothing() {
-    let mut harness = job(&["a", "b"]);
+    let mut harness = returning(elastic(1, 1, 4), &["a", "b"]);
     harness.breaks_off("a");
     died(&mut harness, "a", 7);
     died(&mut harness, "c", 1);
@@ -167,7 +180,7 @@ fn the_death_of_an_agent_that_was_replaced_changes_nothing() {
 
 #[test]
 fn a_job_that_ends_does_not_wait_for_an_agent_that_has_died() {
-    let mut harness = job(&["a", "b"]);
+    let mut harness = returning(elastic(1, 1, 4), &["a", "b"]);
     harness.breaks_off("a");
     harness.event(Event::StopRequested { signal: 15 });
     harness.ends_agent("b");
@@ -179,7 +192,7 @@ fn a_job_that_ends_does_not_wait_for_an_agent_that_has_died() {
 #[test]
 fn a_job_that_ends_waits_for_agents_that_are_away_no_longer_than_usual_with_a_long_grace() {
     let grace = seconds(300);
-    let mut harness = job_of(
+    let mut harness = returning(
         Settings {
             grace,
             ..elastic(1, 1, 4)
