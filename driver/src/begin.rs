@@ -136,7 +136,7 @@ impl Begin {
                     (None, Some(_)) => Some(JoinTokens::new(join_token::unlimited()?, None)),
                     (None, None) => None,
                 };
-                let sent = environment::sent(&settings.launch.env);
+                let sent = environment::sent(launch.worker_env, &launch.env);
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
                     trust: Trust::new(&run_id, tokens)?,

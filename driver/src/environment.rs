@@ -1,12 +1,12 @@
 //! Selects the variables of the driver that workers on other hosts get.
 //!
-//! The network carries them unencrypted, and a user's environment holds credentials of clouds, registries and trackers.
-//! So the driver sends only variables that configure training, and those that the user names by `--env`. Workers on this
-//! machine inherit the whole environment.
+//! A user's environment holds credentials of clouds, registries and trackers. So the driver sends only variables that
+//! configure training, and those that the user names by `--env`. With `--worker-env host` it sends only the latter. Workers on
+//! this machine inherit the whole environment.
 
 use std::{collections::BTreeMap, env};
 
-use crate::config::Variable;
+use crate::config::{Variable, WorkerEnv};
 
 /// Variables that are sent. A name that ends with `*` is a prefix.
 const SENT: [&str; 47] = [
@@ -78,18 +78,30 @@ pub(crate) struct Sent {
 }
 
 /// Selects from the environment of this process.
-pub(crate) fn sent(named: &[Variable]) -> Sent {
+pub(crate) fn sent(whose: WorkerEnv, named: &[Variable]) -> Sent {
     let all = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    choose(all, named)
+    match whose {
+        WorkerEnv::Driver => choose(all, named),
+        // Nothing is withheld that a worker would expect.
+        WorkerEnv::Host => Sent {
+            withheld: 0,
+            ..choose(all.filter(|(name, _)| is_named(name, named)), named)
+        },
+    }
+}
+
+fn is_named(name: &str, named: &[Variable]) -> bool {
+    named
+        .iter()
+        .any(|variable| variable.name == name && variable.value.is_none())
 }
 
 fn choose(all: impl Iterator<Item = (String, String)>, named: &[Variable]) -> Sent {
     let mut variables = BTreeMap::new();
     let mut withheld = 0;
     for (name, value) in all {
-        let is_named = |variable: &Variable| variable.name == name && variable.value.is_none();
-        if is_sent(&name) || named.iter().any(is_named) {
+        if is_sent(&name) || is_named(&name, named) {
             variables.insert(name, value);
         } else if !name.starts_with("ELASTICRUN_") {
             withheld += 1;
@@ -173,5 +185,20 @@ mod tests {
         let (sent, withheld) = chosen(&["HF_TOKEN", "PATH", "HOME"], &named);
         assert_eq!(sent, ["HF_TOKEN=own HF_TOKEN", "MODE=fast", "PATH=/x"]);
         assert_eq!(withheld, 1);
+    }
+
+    #[test]
+    fn with_the_environment_of_hosts_only_named_variables_are_sent() {
+        let named = [("PATH", None), ("MINE", Some("1")), ("NOT_SET_HERE", None)];
+        let named = named.map(|(name, value)| Variable {
+            name: name.to_owned(),
+            value: value.map(str::to_owned),
+        });
+        let Sent {
+            variables,
+            withheld,
+        } = sent(WorkerEnv::Host, &named);
+        let names: Vec<_> = variables.keys().map(String::as_str).collect();
+        assert_eq!((names, withheld), (vec!["MINE", "PATH"], 0));
     }
 }

@@ -84,6 +84,20 @@ word_setting!(RestartMode, "in-process, process or auto",
     "auto" => RestartMode::Auto,
 );
 
+/// Whose environment workers on other hosts have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkerEnv {
+    /// That of their host, in which the variables that configure training are those of the driver.
+    Driver,
+    /// That of their host.
+    Host,
+}
+
+word_setting!(WorkerEnv, "driver or host",
+    "driver" => WorkerEnv::Driver,
+    "host" => WorkerEnv::Host,
+);
+
 /// How agents come to their hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Launcher {

@@ -59,7 +59,7 @@ pub(crate) use journal::lease as lease_in_etcd;
 pub use journal::{EtcdPlace, JournalPlace};
 pub use kinds::{
     BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
-    SlotsPerHost,
+    SlotsPerHost, WorkerEnv,
 };
 pub use layer::{Origin, flag, variable};
 pub use local_ranks::LocalRanks;

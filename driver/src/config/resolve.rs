@@ -370,6 +370,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         join,
         embedder_fd,
         call: config.call_fd.value.map(|fd| fd.get().cast_signed()),
+        worker_env: config.worker_env.value,
         env: config.env.value.clone(),
         spark: config.spark.value.as_ref().map(|master| master.0.clone()),
         ssh: Ssh {

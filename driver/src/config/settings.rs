@@ -14,7 +14,7 @@ use super::{
     cooldown::CooldownRange,
     durable::ResumeFrom,
     journal::EtcdPlace,
-    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost},
+    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost, WorkerEnv},
     local_ranks::LocalRanks,
     network::SshOption,
     prefix_template::PrefixTemplate,
@@ -209,7 +209,9 @@ pub struct Launch {
     pub embedder_fd: Option<i32>,
     /// A pipe to the program whose function the workers call ([`crate::call_identity`]).
     pub call: Option<i32>,
-    /// Variables that workers on other hosts get beside those that are always sent.
+    /// Whose variables that configure training workers on other hosts have.
+    pub worker_env: WorkerEnv,
+    /// Variables that workers on other hosts get in any case.
     pub env: Vec<Variable>,
     /// The cluster of Spark whose executors are the hosts, as Spark names it: `spark://host:7077`, `yarn`, `k8s://...`,
     /// `local-cluster[2,1,1024]`.

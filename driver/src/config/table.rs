@@ -28,7 +28,7 @@ use super::{
     journal::JournalPlace,
     kinds::{
         BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
-        SlotsPerHost,
+        SlotsPerHost, WorkerEnv,
     },
     layer::{Layers, Origin},
     local_ranks::LocalRanks,
@@ -299,6 +299,8 @@ settings! {
         parent_fd "parent-fd" "N": Option<NonZeroU32> = None, |arg| arg.hide(true);
         /// (internal) An inherited pipe for the key by which workers fetch the function that they call
         call_fd "call-fd" "N": Option<NonZeroU32> = None, |arg| arg.hide(true);
+        /// Whose variables that configure training workers on other hosts have: driver (sent to them), or host (their own)
+        worker_env "worker-env" "WHOSE": WorkerEnv = WorkerEnv::Driver, plain;
         /// Variable to send to workers on other hosts: NAME, or NAME=VALUE; may be repeated
         env "env" "NAME[=VALUE]": Vec<Variable> = Vec::new(), plain;
         /// Port of ssh [default: as ~/.ssh/config says]

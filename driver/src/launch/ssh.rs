@@ -130,6 +130,7 @@ mod tests {
     fn a_push_to_a_host_that_stops_answering_ends() {
         let settings = config::Launch {
             launcher: None,
+            worker_env: config::WorkerEnv::Driver,
             listen: None,
             join: None,
             embedder_fd: None,

@@ -147,6 +147,7 @@ const WRONG: &[&str] = &[
     "-np\t2\t--network-interface\teth0,,eth1\tx",
     "-np\t2\t--log-level\tloud\tx",
     "-np\t2\t--shutdown-timeout\tsoon\tx",
+    "-np\t2\t--worker-env\tmine\tx",
     "-np\t2\t--redirects\t4\tx",
     "-np\t2\t--redirects\t3\tx",
     "-np\t2\t--local-ranks-filter\tall\tx",
