@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    net::ToSocketAddrs as _,
     os::unix::{fs::OpenOptionsExt, process::CommandExt},
     path::Path,
     process::{self, Child, Command, Stdio},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use elasticrun_agent::read_token_file;
+use elasticrun_agent::{machine_name, read_token_file};
 use elasticrun_protocol::HostId;
 use elasticrun_tls::token::Token;
 use nix::{
@@ -23,7 +24,7 @@ use nix::{
 };
 
 use crate::{
-    cli::{AgentStart, JoinRequest, NodeRequest, RunRequest},
+    cli::{AgentStart, Endpoint, JoinRequest, NodeRequest, RunRequest},
     config::{SlotsPerHost, is_local},
     exit, host_agent, join_token,
 };
@@ -51,12 +52,20 @@ pub fn run(node: NodeRequest, driver: impl FnOnce(RunRequest) -> u8) -> anyhow::
         } => (run, agent, unless_another),
     };
     if let Some(directory) = agent.token_file.parent() {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "cannot keep the join token of the nodes in {}; give another file by --join-token-file",
+                directory.display()
+            )
+        })?;
     }
     let Some(_lock) = lock(&agent)? else {
         return match unless_another {
             true => Ok(other(agent)),
-            false => Err(anyhow!("another job runs with this end point")),
+            false => Err(anyhow!(
+                "another job runs at {}: give each of its nodes another --node-rank, or this job another port",
+                agent.driver
+            )),
         };
     };
     join_token::read_or_create(&agent.token_file)?;
@@ -88,7 +97,8 @@ fn lock(agent: &JoinRequest) -> anyhow::Result<Option<Flock<File>>> {
 fn other(mut agent: JoinRequest) -> u8 {
     if is_local(&agent.driver.host) && agent.host.is_none() {
         // The first node has the name of this machine.
-        agent.host = name().map(|name| HostId::new(format!("{name}-{}", process::id())));
+        let name = machine_name().ok();
+        agent.host = name.map(|name| HostId::new(format!("{name}-{}", process::id())));
     }
     let began = Instant::now();
     let mut told = false;
@@ -111,14 +121,15 @@ fn other(mut agent: JoinRequest) -> u8 {
             say(&format!(
                 "waiting for the join token of the first node in {file}: {why}; share this directory, or give a copy by --join-token-file"
             ));
+            let Endpoint { host, port } = &agent.driver;
+            if let Err(error) = (host.as_str(), *port).to_socket_addrs() {
+                say(&format!(
+                    "{host}, the first node, is not known here: {error}"
+                ));
+            }
         }
         thread::sleep(LOOK_INTERVAL);
     }
-}
-
-/// The name of this machine.
-fn name() -> Option<String> {
-    nix::unistd::gethostname().ok()?.into_string().ok()
 }
 
 fn is_valid(token: &Token) -> bool {

@@ -76,7 +76,7 @@ pub use launch::Launch;
 pub use open_files::{raise_open_files, restore_open_files};
 pub use options::{Access, AgentOptions};
 pub use ports::{ReservedPort, reserve_port};
-pub use run::{Ended, run};
+pub use run::{Ended, machine_name, run};
 pub use run_dir::{remove_stale_runs, root as runs_directory};
 pub use scheduling::{use_default_time_slices, use_short_time_slices};
 pub use settings::{SettingsError, read_settings};

@@ -116,7 +116,11 @@ impl Signals {
     }
 }
 
-fn machine_name() -> Result<String, Error> {
+/// The name of this machine, which an agent has without another one.
+///
+/// # Errors
+/// The system does not tell it, or it is empty or not UTF-8.
+pub fn machine_name() -> Result<String, Error> {
     let name = nix::unistd::gethostname().map_err(|error| Error::System {
         what: "ask for the name of this machine",
         source: error.into(),
