@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use elasticrun::{
     cli::{Invocation, JoinRequest, NodeRequest, RunRequest},
-    config::{Launcher, Mode, Prefix, RestartMode, SlotsPerHost, Source},
+    config::{Launcher, Mode, Prefix, RestartMode, SlotsPerHost, Source, WorkerEnv},
 };
 
 use super::with;
@@ -124,6 +124,25 @@ fn variables_set_options_that_are_not_given() {
 }
 
 #[test]
+fn variables_of_elasticrun_replace_habits_of_torchrun_and_no_options() {
+    let environment = [
+        ("ELASTICRUN_SHUTDOWN_TIMEOUT", "5"),
+        ("ELASTICRUN_LINE_PREFIX", "$rank:"),
+        ("ELASTICRUN_NP", "3"),
+        ("ELASTICRUN_MAX_RESTARTS", "9"),
+    ];
+    let request = job("--max-restarts 1", &environment);
+    assert_eq!(np(&request), (3, Some(3)));
+    let settings = &request.settings;
+    assert_eq!(settings.timeouts.shutdown, Duration::from_secs(5));
+    assert!(matches!(settings.output.prefix, Prefix::Template(_)));
+    assert_eq!(settings.failures.max_restarts, 1);
+    let request = job("--nproc-per-node 2 --shutdown-timeout 7", &environment);
+    assert_eq!(np(&request), (2, Some(2)));
+    assert_eq!(request.settings.timeouts.shutdown, Duration::from_secs(7));
+}
+
+#[test]
 fn role_and_id_are_variables_of_the_workers() {
     let request = job(
         "--role trainer --rdzv-id 42",
@@ -186,6 +205,7 @@ fn nodes_with_numbers_are_fixed_hosts_in_their_order() {
     assert_eq!(names, ["node0:4", "node1:4"]);
     assert_eq!(np(&run), (8, Some(8)));
     assert_eq!(run.settings.failures.restart_mode, RestartMode::Process);
+    assert_eq!(run.settings.launch.worker_env, WorkerEnv::Host);
     let launch = &run.settings.launch;
     assert_eq!(launch.launcher, Some(Launcher::Agent));
     assert_eq!(launch.listen, "0.0.0.0:1234".parse().ok());

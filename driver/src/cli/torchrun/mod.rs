@@ -2,13 +2,15 @@
 //! that the user wrote.
 //!
 //! ```text
-//! words, PET_* --options--> Options --nodes, rendezvous, script, settings--> Invocation
+//! words, PET_* --options--> Given --nodes, rendezvous, script, settings--> Invocation
 //! ```
 //! - The first node runs the driver and an agent. All other nodes run an agent that registers with the driver. A single node
 //!   runs the driver only, which starts the workers.
-//! - Settings of elasticrun that torchrun does not have come from `ELASTICRUN_*`.
+//! - Settings of elasticrun that torchrun does not have come from `ELASTICRUN_*`. A variable also replaces a habit of torchrun that
+//!   no option of the user states, such as the time between SIGTERM and SIGKILL.
 //! - Options that only tune torchrun's own code are accepted. One line lists them.
 
+mod given;
 mod nodes;
 mod options;
 mod rendezvous;
@@ -24,8 +26,8 @@ use std::{
 use elasticrun_protocol::HostId;
 
 use self::{
+    given::Given,
     nodes::{Nodes, Processes},
-    options::Given,
     rendezvous::{Place, Rendezvous},
 };
 use super::{Invocation, JoinRequest, RunRequest, argv, refusal};
@@ -60,7 +62,7 @@ pub(super) fn is_option(flag: &str) -> bool {
         .unwrap_or_default()
         .replace('_', "-");
     let is_setting = crate::config::KEYS.iter().any(|key| key.name == name);
-    !is_setting && options::names().any(|known| known == name)
+    !is_setting && options::is_known(&name)
 }
 
 /// The command for clap.
@@ -83,10 +85,11 @@ pub(super) fn parse(
     let mut clap = options::command();
     clap.build();
     let words = argv::split_with(words, &clap, |word| options::canonical(word, &clap))?;
-    let given = match Given::read(&clap, &words, &environment) {
-        Ok(given) => given?,
+    let matches = match clap.try_get_matches_from(&words.options) {
+        Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };
+    let given = Given::read(&matches, &words, &environment)?;
     Plan::new(given, words.command, environment)?.invocation()
 }
 
@@ -151,6 +154,7 @@ impl Plan {
     fn settings(&self) -> Result<(Settings, Config), Error> {
         let mut flags =
             settings::flags(&self.given, self.nodes, &self.processes, &self.rendezvous)?;
+        settings::without_those_of(&self.environment, &mut flags);
         if let Some(added) = flags.get_mut("env")
             && let Some(given) = self.environment.get("ELASTICRUN_ENV")
         {

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, thread};
 
-use super::options::Given;
+use super::given::Given;
 use crate::{config::Error, devices};
 
 /// A range of nodes: 1 <= min <= max.

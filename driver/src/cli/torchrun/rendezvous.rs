@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{nodes::Nodes, options::Given};
+use super::{given::Given, nodes::Nodes};
 use crate::{
     cli::Endpoint,
     config::{Error, is_local},

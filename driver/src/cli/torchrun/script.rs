@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::options::Given;
+use super::given::Given;
 use crate::{config::Error, python_exec::installed_python};
 
 /// Runs a script in an interpreter that has started already, with its own `sys.argv`.

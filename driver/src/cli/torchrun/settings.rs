@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use super::{
+    given::Given,
     nodes::{Nodes, Processes},
-    options::Given,
+    options,
     rendezvous::{Place, Rendezvous, listen},
 };
 use crate::{
     cli::Endpoint,
-    config::{Error, FlagWords, Setting as _, Streams, duration},
+    config::{Error, FlagWords, Setting as _, Streams, duration, variable},
 };
 
 /// How torchrun prefixes the lines of `--tee`.
@@ -17,6 +18,9 @@ const PREFIX: &str = "[${role_name}${local_rank}]:";
 
 /// torchrun's time between SIGTERM and SIGKILL.
 const SHUTDOWN: &str = "30";
+
+/// The spelling of settings that no option of the user stands for: torchrun's habits.
+const HABIT: &str = "torchrun";
 
 type Flags = BTreeMap<&'static str, FlagWords>;
 
@@ -39,13 +43,11 @@ pub(super) fn flags(
             set(key, given.spelled(key), vec![value.clone()]);
         }
     }
-    let shutdown = given.value("shutdown-timeout");
-    let shutdown = shutdown.map_or(SHUTDOWN, String::as_str);
-    set(
-        "shutdown-timeout",
-        given.spelled("shutdown-timeout"),
-        vec![shutdown.to_owned()],
-    );
+    let key = "shutdown-timeout";
+    match given.value(key) {
+        Some(value) => set(key, given.spelled(key), vec![value.clone()]),
+        None => set(key, HABIT.to_owned(), vec![SHUTDOWN.to_owned()]),
+    }
     let variables = variables(given);
     if !variables.is_empty() {
         set("env", given.spelled("role"), variables);
@@ -56,7 +58,11 @@ pub(super) fn flags(
     let per_node = processes.count.get();
     let of_nodes = |nodes: u32| vec![nodes.saturating_mul(per_node).to_string()];
     let Some(driver) = rendezvous.driver() else {
-        set("np", given.spelled("nproc-per-node"), of_nodes(1));
+        let spelled = match given.is_set("nproc-per-node") {
+            true => given.spelled("nproc-per-node"),
+            false => HABIT.to_owned(),
+        };
+        set("np", spelled, of_nodes(1));
         return Ok(flags);
     };
     for (key, spelled, words) in of_several(given, nodes, processes, rendezvous, driver) {
@@ -86,12 +92,10 @@ fn of_several(
     let mut flags = vec![
         ("np", spelled("nnodes"), workers(nodes.min)),
         ("launcher", spelled("nnodes"), vec!["agent".to_owned()]),
+        // As with torchrun, each node has its own variables: its devices and interfaces may be others.
+        ("worker-env", HABIT.to_owned(), vec!["host".to_owned()]),
         // Without waiting for workers that may attach to elasticrun.
-        (
-            "restart-mode",
-            spelled("nnodes"),
-            vec!["process".to_owned()],
-        ),
+        ("restart-mode", HABIT.to_owned(), vec!["process".to_owned()]),
         (
             "listen",
             spelled("rdzv-endpoint"),
@@ -117,12 +121,8 @@ fn of_several(
         let none = vec!["0".to_owned(), "0".to_owned()];
         flags.extend([
             ("max-np", spelled("nnodes"), workers(nodes.max)),
-            ("blacklist-cooldown-range", spelled("max-restarts"), none),
-            (
-                "max-host-failures",
-                spelled("max-restarts"),
-                vec!["0".to_owned()],
-            ),
+            ("blacklist-cooldown-range", HABIT.to_owned(), none),
+            ("max-host-failures", HABIT.to_owned(), vec!["0".to_owned()]),
         ]);
     }
     flags
@@ -166,12 +166,14 @@ fn output(given: &Given) -> Result<Vec<Flag>, Error> {
         _ => {}
     }
     let hidden = redirects.without(&tee);
-    if let Some(toml::Value::String(hidden)) = hidden.show() {
+    if given.is_set("redirects")
+        && let Some(toml::Value::String(hidden)) = hidden.show()
+    {
         flags.push(("redirects", given.spelled("redirects"), vec![hidden]));
     }
     let name = "log-line-prefix-template";
     match tee.is_empty() {
-        true => flags.push(("no-prefix", given.spelled("tee"), vec!["true".to_owned()])),
+        true => flags.push(("no-prefix", HABIT.to_owned(), vec!["true".to_owned()])),
         false => {
             let template = given.value(name).map(String::as_str);
             let template = template.filter(|text| !text.is_empty()).unwrap_or(PREFIX);
@@ -220,21 +222,24 @@ fn timeouts(given: &Given, conf: &[(String, String)]) -> Result<Vec<Flag>, Error
     Ok(flags)
 }
 
+/// Takes away torchrun's habits for which the user has set a variable of elasticrun.
+pub(super) fn without_those_of(environment: &BTreeMap<String, String>, flags: &mut Flags) {
+    const PREFIXES: [&str; 3] = ["no-prefix", "line-prefix", "prefix-output-with-timestamp"];
+    let is_set = |key: &str| {
+        let value = environment.get(&variable(key));
+        value.is_some_and(|value| !value.trim().is_empty())
+    };
+    flags.retain(|key, words| {
+        words.spelled != HABIT
+            || match *key {
+                "no-prefix" => !PREFIXES.into_iter().any(is_set),
+                key => !is_set(key),
+            }
+    });
+}
+
 /// A line about the given options that change nothing. `None` if there are none.
 pub(super) fn without_effect(given: &Given, rendezvous: &Rendezvous) -> Option<String> {
-    const NEVER: [&str; 11] = [
-        "monitor-interval",
-        "start-method",
-        "event-log-handler",
-        "logs-specs",
-        "local-addr",
-        "numa-binding",
-        "virtual-local-rank",
-        "signals-to-handle",
-        "duplicate-stdout-filters",
-        "duplicate-stderr-filters",
-        "log-dir",
-    ];
     const KEYS: [&str; 5] = [
         "join_timeout",
         "last_call_timeout",
@@ -243,8 +248,9 @@ pub(super) fn without_effect(given: &Given, rendezvous: &Rendezvous) -> Option<S
         "is_host",
     ];
     let has_files = given.is_set("redirects") || given.is_set("tee");
-    let options = NEVER.into_iter().filter(|name| given.is_set(name));
-    let options = options.filter(|name| *name != "log-dir" || !has_files);
+    let unused = ["log-dir"].into_iter().filter(|_| !has_files);
+    let options = options::without_effect().chain(unused);
+    let options = options.filter(|name| given.is_set(name));
     let options = options.map(|name| given.spelled(name));
     let keys = rendezvous.conf.iter().map(|(key, _)| key.as_str());
     let alone = rendezvous.place == Place::Alone;

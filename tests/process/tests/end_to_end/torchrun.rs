@@ -48,6 +48,22 @@ impl Nodes {
         }
     }
 
+    /// Two nodes with numbers and one worker each. Gives the second one.
+    fn two(script: &str) -> (Self, Beside) {
+        let port = free_port();
+        let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
+        let mut nodes = Self::start(&options, script);
+        let second = nodes.join("--node-rank 1");
+        (nodes, second)
+    }
+
+    /// Two nodes whose workers wait.
+    fn two_that_wait() -> (Self, Beside) {
+        let (mut nodes, second) = Self::two("echo up >> $PROCESS_TEST_DIR/said; exec sleep 100");
+        nodes.wait_lines("up", 2);
+        (nodes, second)
+    }
+
     /// Starts another node with more options.
     fn join(&mut self, more: &str) -> Beside {
         let (options, script) = (&self.options, self.script.display());
@@ -219,10 +235,7 @@ fn two_nodes_at_once_on_the_machine_of_the_end_point_agree_who_is_first() {
 
 #[test]
 fn a_worker_that_fails_ends_all_nodes() {
-    let port = free_port();
-    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
-    let mut nodes = Nodes::start(&options, "[ $RANK = 1 ] && exit 3; sleep 100");
-    let second = nodes.join("--node-rank 1");
+    let (nodes, second) = Nodes::two("[ $RANK = 1 ] && exit 3; sleep 100");
     let (_, said) = second.end();
     let ended = nodes.job.end();
     assert_eq!(ended.code, 1, "{}{said}", ended.stderr);
@@ -241,7 +254,7 @@ fn a_second_job_with_the_same_end_point_is_refused() {
     nodes.job.wait_said("hosts join by");
     let (code, said) = nodes.join("").end();
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("another job"), "{said}");
+    assert!(said.contains("another job runs at"), "{said}");
     let (code, said) = nodes.join("--node-rank 1").end();
     assert_eq!(code, 0, "{said}");
     nodes.job.end().expect(0, &["succeeded"]);
@@ -249,12 +262,7 @@ fn a_second_job_with_the_same_end_point_is_refused() {
 
 #[test]
 fn ctrl_c_on_the_first_node_ends_all() {
-    let port = free_port();
-    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
-    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
-    let mut nodes = Nodes::start(&options, script);
-    let second = nodes.join("--node-rank 1");
-    nodes.wait_lines("up", 2);
+    let (nodes, second) = Nodes::two_that_wait();
     send_signal(nodes.job.driver(), Signal::SIGINT);
     let _ = second.end();
     let ended = nodes.job.end();
@@ -263,12 +271,7 @@ fn ctrl_c_on_the_first_node_ends_all() {
 
 #[test]
 fn all_nodes_end_when_the_first_one_is_killed() {
-    let port = free_port();
-    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
-    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
-    let mut nodes = Nodes::start(&options, script);
-    let second = nodes.join("--node-rank 1");
-    nodes.wait_lines("up", 2);
+    let (mut nodes, second) = Nodes::two_that_wait();
     send_signal(nodes.job.driver(), Signal::SIGKILL);
     let (code, said) = second.end();
     assert_eq!(code, 1, "{said}");
@@ -278,12 +281,7 @@ fn all_nodes_end_when_the_first_one_is_killed() {
 
 #[test]
 fn ctrl_c_twice_on_another_node_ends_it_at_once() {
-    let port = free_port();
-    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
-    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
-    let mut nodes = Nodes::start(&options, script);
-    let second = nodes.join("--node-rank 1");
-    nodes.wait_lines("up", 2);
+    let (mut nodes, second) = Nodes::two_that_wait();
     send_signal(second.id(), Signal::SIGINT);
     nodes.job.wait_said("node1");
     send_signal(second.id(), Signal::SIGINT);
@@ -313,4 +311,30 @@ fn a_token_file_that_others_may_read_is_refused_at_once() {
     let (code, said) = nodes.join("--node-rank 1").end();
     assert_eq!(code, 0, "{said}");
     nodes.job.end().expect(0, &["succeeded"]);
+}
+
+#[test]
+fn workers_have_the_variables_of_their_node() {
+    let port = free_port();
+    let options = format!("--nnodes 2 --nproc-per-node 1 --master-port {port}");
+    let script = "echo devices $RANK $CUDA_VISIBLE_DEVICES";
+    let first = shell(&options, script).before(["env", "CUDA_VISIBLE_DEVICES=0"]);
+    let path = first.directory().join("script").display().to_string();
+    let tag = first.tag().variable();
+    let (name, value) = (tag.0, tag.1.to_owned());
+    let state = first.directory().join("state");
+    let job = first.start();
+    let second = std::process::Command::new(elasticrun_process_tests::binaries::elasticrun())
+        .arg("torchrun")
+        .args(options.split_whitespace())
+        .args(["--node-rank", "1", "--no-python", "sh", &path])
+        .env("CUDA_VISIBLE_DEVICES", "7")
+        .env("XDG_STATE_HOME", state)
+        .env(name, value)
+        .output()
+        .expect("the binary is built");
+    assert!(second.status.success(), "{second:?}");
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(lines(&ended), ["devices 0 0", "devices 1 7"]);
 }
