@@ -97,6 +97,8 @@ pub(crate) struct Scenario {
     pub(crate) careless: bool,
     /// Agents keep their workers when the connection ends, and return with them.
     pub(crate) returns: bool,
+    /// Agents that register themselves say which process they are, and their deaths are reported.
+    pub(crate) wills: bool,
     /// Only the network between driver and agents breaks, and each time for less than agents keep their workers.
     pub(crate) only_breaks: bool,
     /// Commits are written to a durable store, this often.
@@ -109,6 +111,9 @@ pub(crate) struct Scenario {
 
 /// Derives the generator of deaths of the driver.
 const DEATHS: u64 = 0x0064_6561_7468;
+
+/// Derives the generator of last wills.
+const WILLS: u64 = 0x0077_696c_6c73;
 
 /// Derives the generator of replicas.
 const REPLICAS: u64 = 0x7265_706c_6963;
@@ -204,6 +209,7 @@ impl Scenario {
             callbacks: false,
             careless: false,
             returns: false,
+            wills: false,
             only_breaks: false,
             durable: None,
             replicas: None,
@@ -281,6 +287,8 @@ impl Scenario {
             scenario.durable = Some(own.millis(20, 2_000));
             scenario.settings.durable = true;
         }
+        let mut wills = Rng::new(deaths.clone().seed() ^ WILLS);
+        scenario.wills = scenario.settings.self_registration && wills.percent(80);
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
         // The durable store of the world does not know of later drivers.
         if scenario.durable.is_none() {

@@ -94,6 +94,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
                 | Command::EndLaunch { .. }
                 | Command::Admit { .. }
                 | Command::Refuse { .. }
+                | Command::RefuseName { .. }
                 | Command::SendBack { .. }
                 | Command::Exit
                 | Command::TellSources { .. }

@@ -88,6 +88,7 @@ impl World {
             | Ev::Heart(_)
             | Ev::RepeatUp(..)
             | Ev::LaunchEnded { .. }
+            | Ev::AgentDied { .. }
             | Ev::DriverExit => false,
             Ev::Launch { .. } => self.lateness_rng.percent(50),
             _ => true,

@@ -120,6 +120,7 @@ impl World {
             let token = agent.launch;
             self.after(wait, Ev::LaunchEnded { host, token });
         }
+        self.leave_last_will(host, &agent);
         self.hosts[host].memories = Default::default();
         self.hosts[host].answered = None;
         if std::mem::replace(&mut self.links[agent.link].agent_open, false) {
@@ -145,6 +146,30 @@ impl World {
             self.after(wait, Ev::Register(host));
         }
         self.unlock(host);
+    }
+
+    /// The reaper process reports the death of a registered agent, most of the time.
+    fn leave_last_will(&mut self, host: usize, agent: &AgentSim) {
+        let registered = self.plan.wills && agent.machine.is_some();
+        if registered && self.hosts[host].alive && self.lateness_rng.percent(80) {
+            let (wait, agent) = (self.lateness_rng.micros(100, 50_000), agent.number);
+            self.after(wait, Ev::AgentDied { host, agent });
+        }
+    }
+
+    /// The last will of an agent reaches the driver, once its workers are gone and unless its connection is broken.
+    pub(super) fn agent_died(&mut self, index: usize, agent: u64) {
+        let host = &self.hosts[index];
+        if host.workers.values().any(|worker| worker.agent == agent) {
+            return self.after(
+                Duration::from_millis(10),
+                Ev::AgentDied { host: index, agent },
+            );
+        }
+        if host.alive && host.cut_up == 0 && self.driver.lives() {
+            let (host, why) = (host.id.clone(), "its agent died".to_owned());
+            self.job_event(elasticrun_core::Event::AgentDied { host, agent, why });
+        }
     }
 
     /// A dead process is reaped: its agent gets the exit, and its slot is free.

@@ -265,6 +265,7 @@ impl World {
             | Ev::Poll(_)
             | Ev::Heart(_)
             | Ev::LaunchEnded { .. }
+            | Ev::AgentDied { .. }
             | Ev::DriverExit => {
                 return self.driver_stalls();
             }
@@ -295,6 +296,7 @@ impl World {
             Ev::RepeatDown(link, message) => self.repeat_down(link, message),
             Ev::Launch { host, token } => self.launch_done(host, token),
             Ev::LaunchEnded { host, token } => self.launch_ended(host, token),
+            Ev::AgentDied { host, agent } => self.agent_died(host, agent),
             Ev::Redial { host, agent } => self.redial(host, agent),
             Ev::Register(host) => self.register_itself(host),
             Ev::AgentTick { host, agent } => self.agent_tick(host, agent),

@@ -187,10 +187,10 @@ impl World {
         }));
     }
 
-    /// Whether agents say which process they are. Those that return do. Namesakes are not modelled: an agent that registers
-    /// itself anew may meet its former connection.
+    /// Whether agents say which process they are. Those that return or leave a last will do.
     fn agents_have_numbers(&self) -> bool {
-        self.journal.is_on() || self.plan.returns && !self.plan.settings.self_registration
+        let itself = self.plan.settings.self_registration;
+        self.journal.is_on() || self.plan.wills || self.plan.returns && !itself
     }
 
     pub(super) fn setup(&self) -> Setup {

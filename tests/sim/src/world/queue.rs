@@ -29,6 +29,11 @@ pub(super) enum Ev {
         host: usize,
         token: u64,
     },
+    /// The reaper process of an agent that registered itself reports the death of the agent.
+    AgentDied {
+        host: usize,
+        agent: u64,
+    },
     /// An agent dials for its driver again.
     Redial {
         host: usize,
