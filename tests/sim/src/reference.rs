@@ -71,6 +71,9 @@ pub(crate) struct Reference {
     itself: bool,
     /// Hosts that are out of reach and may return, and whether a round was planned since.
     away: BTreeMap<HostId, bool>,
+    /// Hosts that registered themselves with a former driver and have not come back. They keep their places until its
+    /// take-over ends.
+    expected: BTreeSet<HostId>,
 }
 
 impl Reference {
@@ -102,7 +105,9 @@ impl Reference {
             .map(|entry| (entry.host.clone(), entry.slots, goes(entry)))
             .collect();
         self.sources.resumed(&listed);
+        let expected = hosts.clone().filter(|entry| entry.self_registered);
         *self = Self {
+            expected: expected.map(|entry| entry.host.clone()).collect(),
             discovered: !listed.is_empty(),
             known: hosts
                 .clone()
@@ -154,6 +159,9 @@ impl Reference {
 
     /// The agent of a host comes back to a later driver.
     fn came_back(&mut self, now: Time, agent: &AgentConnected, starts: u32) {
+        if agent.self_registered {
+            return self.see(&agent.host, agent.slots);
+        }
         let changed = self
             .sources
             .found(&agent.host, agent.slots, agent.detected_slots);
@@ -186,6 +194,7 @@ impl Reference {
                 self.noticed(now, host, Notice { kind, within });
             }
             Event::AgentConnected(agent) if takes_over && let Some(adoption) = &agent.adoption => {
+                self.expected.remove(&agent.host);
                 let starts = adoption
                     .starts
                     .iter()
@@ -199,7 +208,9 @@ impl Reference {
                 // The new agent replaces a connected one.
                 self.agent_gone(&agent.host);
                 if agent.self_registered {
-                    self.gone(&agent.host);
+                    if !self.expected.remove(&agent.host) {
+                        self.gone(&agent.host);
+                    }
                     self.see(&agent.host, agent.slots);
                 } else if (self.sources).found(&agent.host, agent.slots, agent.detected_slots) {
                     self.listed(now);
@@ -335,6 +346,11 @@ impl Reference {
                 self.moved(host);
                 for fresh in self.fresh.clone() {
                     self.arrives_last(&fresh);
+                }
+            }
+            Decision::TookOver { .. } => {
+                for host in std::mem::take(&mut self.expected) {
+                    self.gone(&host);
                 }
             }
             Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.round_began(),

@@ -11,9 +11,8 @@ impl Scenario {
     /// In one of six jobs the driver dies. The generator is a separate one, so other draws stay unchanged.
     pub(super) fn draw_deaths(&mut self, mut rng: Rng) {
         let quiet = self.calm || self.gentle || self.only_breaks;
-        // Namesakes are not modelled: an agent that registers itself anew may meet its former connection.
-        if quiet || self.settings.self_registration || self.hosts.len() > 100 || rng.range(1, 6) > 1
-        {
+        let nameless = self.settings.self_registration && !self.wills;
+        if quiet || nameless || self.hosts.len() > 100 || rng.range(1, 6) > 1 {
             return;
         }
         self.returns = rng.percent(90);

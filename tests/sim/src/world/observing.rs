@@ -22,6 +22,9 @@ impl World {
             .next_deadline()
             .is_some_and(|due| due <= now);
         self.before_event = late.then(|| self.reference.clone());
+        if matches!(event, JobEvent::AgentConnected(agent) if self.is_namesake(agent)) {
+            return;
+        }
         let away = self.reference.away();
         let takes_over = match event {
             JobEvent::AgentConnected(agent) => self.takes_over(agent),
@@ -160,6 +163,14 @@ impl World {
         let in_time = |takeover: &TakeOver| self.driver_now() < takeover.until;
         let goes_on = self.driver.ended.is_none();
         goes_on && older && !is_up && !is_back && self.driver.takeover.as_ref().is_some_and(in_time)
+    }
+
+    /// Whether another agent of the same name is connected. Then the job refuses this one.
+    fn is_namesake(&self, agent: &AgentConnected) -> bool {
+        let known = self.driver.job.fleet().host(&agent.host);
+        let up = known.and_then(|state| state.up()).and_then(|up| up.agent);
+        let other = up.zip(agent.agent).is_some_and(|(up, new)| up != new);
+        agent.self_registered && other
     }
 
     /// The agent of its host as the job knows it, if it is the one that connects.
