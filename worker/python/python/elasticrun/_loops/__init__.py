@@ -1,0 +1,1 @@
+"""What the modules for Lightning, Transformers and Accelerate share: their loops run inside of ``elastic.run``."""

@@ -1,0 +1,84 @@
+"""Batches of a data loader, which continue after a change of the workers with the samples that remain of the epoch."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator
+
+from torch.utils.data import BatchSampler, Sampler
+
+from elasticrun.sampler import ElasticSampler
+
+from . import seeds
+
+
+class ElasticBatches(BatchSampler):
+    """This worker's batches, from the position of a sampler to the end of the epoch.
+
+    Iteration does not move the sampler, because loaders read ahead: :meth:`advance` does, once a step is done. All workers
+    get the same number of batches. The last samples of an epoch are divided evenly. If they are fewer than workers,
+    workers without one repeat one of them, so that all can take the step.
+
+    Args:
+        sampler: the position; a part of the committed state.
+        batch_size: samples of one worker in a step.
+        drop_last: whether an epoch ends before a step that has fewer than ``batch_size`` samples for each worker.
+    """
+
+    def __init__(self, sampler: ElasticSampler, batch_size: int, drop_last: bool) -> None:
+        self._position = sampler
+        self.sampler: Sampler[int] = _Positions(sampler)
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    @property
+    def num_processes(self) -> int:
+        """Workers of the round, by the name that Accelerate looks for."""
+        return self._position.num_replicas
+
+    @property
+    def steps_of_epoch(self) -> int:
+        """Steps of a whole epoch with the current workers."""
+        return self._steps(self._position._len)
+
+    def __len__(self) -> int:
+        """Steps from the position to the end of the epoch."""
+        return self._steps(self._position._len - self._position.position)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        # A copy, taken now: the loop moves the sampler while this runs ahead.
+        ahead = self._position._native.copy()
+        rank, size = self._position.rank, self._position.num_replicas
+        epoch, seed = self._position.epoch, self._position.seed
+        for _ in range(len(self)):
+            position = ahead.position
+            share, samples = ahead.next_batch(rank, size, self.batch_size) or (b"", 0)
+            if not share:
+                share, _ = ahead.next_batch(0, size, self.batch_size) or (b"", 0)
+            ahead.record_next(samples)
+            # A data set that draws random numbers, such as augmentations, draws the same ones if the step is repeated.
+            seeds.plant(seed, "data", epoch, position, rank)
+            yield list(array.array("q", share))[: self.batch_size]
+
+    def advance(self, steps: int = 1) -> None:
+        """Records that all workers have done the next ``steps`` steps."""
+        for _ in range(steps):
+            _, samples = self._position._native.next_batch(0, self.num_processes, self.batch_size) or (b"", 0)
+            self._position._native.record_next(samples)
+
+    def _steps(self, samples: int) -> int:
+        whole, rest = divmod(samples, self.batch_size * self.num_processes)
+        return whole if self.drop_last or rest == 0 else whole + 1
+
+
+class _Positions(Sampler[int]):
+    """Stands for the sampler of the batches, where frameworks ask for its length."""
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return self._sampler._len
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sampler)

@@ -1,0 +1,239 @@
+"""One call of ``Trainer.train()``, which runs the Trainer's loop once in each round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate.data_loader import prepare_data_loader
+from accelerate.utils import extract_model_from_parallel
+from torch.utils.data import DataLoader
+from transformers.trainer_callback import ExportableState
+
+from elasticrun._loops import loaders
+from elasticrun.accelerate import process_state
+from elasticrun.errors import ElasticrunError
+from elasticrun.torch import elastic
+
+#: Attributes of a Trainer that its loop initialises, and that a commit stores.
+_COUNTERS = ("_total_loss_scalar", "_globalstep_last_logged", "_initial_global_step", "_initial_num_input_tokens_seen", "current_flos")
+#: Fields of the TrainerState that belong to a process or follow from the number of workers.
+_OWN = {
+    "is_local_process_zero", "is_world_process_zero", "max_steps", "num_train_epochs", "logging_steps", "eval_steps",
+    "save_steps", "stateful_callbacks", "trial_name", "trial_params",
+}  # fmt: skip
+
+
+class Training:
+    """Calls the Trainer's loop in each round, and has it continue in the middle of an epoch."""
+
+    def __init__(self, trainer: Any, callback: Any) -> None:
+        _require_supported(trainer.args)
+        process_state.require_supported()
+        self._trainer = trainer
+        # First, so that other callbacks see what it restores.
+        callbacks = trainer.callback_handler.callbacks
+        callbacks.remove(callback)
+        callbacks.insert(0, callback)
+        self._callback = callback
+        if trainer.optimizer is None:
+            trainer.create_optimizer()
+        self._optimizer = trainer.optimizer
+        self._loader = trainer.get_train_dataloader()
+        self._order = loaders.order_of(self._loader)
+        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
+        self._sampler = self._order.sampler(seed)
+        self._batches = self._order.batches(self._sampler)
+        #: Steps of the loader that were done in this epoch, with any number of workers.
+        self._done = 0
+        self._epoch_ends = False
+        self._resumes = False
+        self._known_rounds = 0
+        self._state = elastic.TorchState(
+            trainer.model, self._optimizer, sampler=self._sampler, scaler=None, schedule=None, progress=None
+        )
+
+    def run(self, loop: Callable[..., Any]) -> Any:
+        """Calls ``loop`` until it returns."""
+
+        @elastic.run
+        def train(state: Any) -> Any:
+            process_state.enter_round()
+            self._unwrap()
+            self._resumes = state.progress is not None
+            self._done = state.progress["done"] if self._resumes else 0
+            with self._patched():
+                result = loop(**({"resume_from_checkpoint": None} if self._resumes else {}))
+            return result
+
+        return train(self._state)
+
+    def begin(self, control: Any) -> None:
+        """Restores what the loop has just initialised."""
+        trainer, progress = self._trainer, self._state.progress
+        if progress is None:
+            return
+        for name, value in progress["counters"].items():
+            setattr(trainer, name, value)
+        trainer._tr_loss = torch.tensor(progress["loss"], device=trainer.args.device)
+        for name, value in progress["control"].items():
+            setattr(control, name, value)
+
+    def step_done(self, state: Any) -> None:
+        """Moves the position behind the batches of the optimizer step."""
+        batches = self._trainer.current_gradient_accumulation_steps
+        self._batches.advance(batches)
+        self._done += batches
+        state.epoch = self._sampler.epoch + self._done / (self._done + len(self._batches))
+
+    def epoch_done(self) -> None:
+        """Moves to the next epoch, which the commit after its end begins with."""
+        self._epoch_ends = True
+
+    def _commit(self) -> None:
+        trainer, state = self._trainer, self._state
+        state.schedule = trainer.lr_scheduler.state_dict()
+        scaler = trainer.accelerator.scaler
+        state.scaler = None if scaler is None else scaler.state_dict()
+        state.progress = {
+            "done": self._done,
+            "loss": trainer._tr_loss.item(),
+            "counters": {name: getattr(trainer, name) for name in _COUNTERS},
+            "state": {name: value for name, value in vars(trainer.state).items() if name not in _OWN},
+            "control": dict(vars(trainer.control)),
+            "callbacks": [one.state()["attributes"] for one in self._exportable()],
+        }
+        state.commit()
+
+    def _exportable(self) -> list[Any]:
+        return [one for one in self._trainer.callback_handler.callbacks if isinstance(one, ExportableState)]
+
+    def _unwrap(self) -> None:
+        """Undoes what the loop of an earlier round has wrapped, and drops what was bound to its group."""
+        trainer = self._trainer
+        extract_model_from_parallel(trainer.model_wrapped, keep_fp32_wrapper=False)
+        trainer.model_wrapped = trainer.callback_handler.model = trainer.model
+        trainer.optimizer = self._optimizer
+        trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None
+        trainer.callback_handler.train_dataloader = trainer.callback_handler.eval_dataloader = None
+        vars(trainer).pop("_eval_dataloaders", None)
+        trainer.accelerator.free_memory()
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        """Replaces methods of this Trainer by those below, which call the original ones."""
+        trainer = self._trainer
+        replaced = {
+            "get_train_dataloader": self._get_train_dataloader,
+            "set_initial_training_values": self._set_initial_training_values,
+            "_init_training_state": self._init_training_state,
+            "_prepare_for_training": self._prepare_for_training,
+            "_run_epoch": self._run_epoch,
+            "_maybe_log_save_evaluate": self._maybe_log_save_evaluate,
+        }
+        self._originals = {name: getattr(trainer, name) for name in replaced}
+        vars(trainer).update(replaced)
+        try:
+            yield
+        finally:
+            for name in replaced:
+                del vars(trainer)[name]
+
+    def _get_train_dataloader(self) -> Any:
+        loader = DataLoader(self._loader.dataset, batch_sampler=self._batches, **loaders.arguments(self._loader))
+        # One process, since the batches are already those of this one.
+        return prepare_data_loader(
+            loader, self._trainer.accelerator.device, 1, 0, put_on_device=True, non_blocking=self._loader._non_blocking
+        )
+
+    def _set_initial_training_values(self, args: Any, loader: Any) -> tuple[Any, ...]:
+        """Numbers of steps with the current workers, of which those that are done were done with others."""
+        values = list(self._originals["set_initial_training_values"](args, loader))
+        batches = self._batches.steps_of_epoch
+        steps = max(math.ceil(batches / args.gradient_accumulation_steps), 1)
+        epochs, max_steps = math.ceil(args.num_train_epochs), math.ceil(args.num_train_epochs * steps)
+        epoch, rest = self._sampler.epoch, math.ceil(len(self._batches) / args.gradient_accumulation_steps)
+        done = self._state.progress["state"]["global_step"] if self._resumes else 0
+        if args.max_steps > 0:
+            max_steps = args.max_steps
+            epochs = epoch + 1 + math.ceil(max(max_steps - done - rest, 0) / steps)
+        elif self._resumes:
+            max_steps = done + rest + max(max_steps - (epoch + 1) * steps, 0)
+        values[0], values[1], values[5], values[6] = epochs, steps, batches, max_steps
+        return tuple(values)
+
+    def _init_training_state(
+        self, max_steps: int, steps_of_epoch: int, epochs: int, checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        trainer = self._trainer
+        original = self._originals["_init_training_state"]
+        epoch, batch = original(max_steps, steps_of_epoch, epochs, checkpoint, trial)
+        if self._resumes:
+            vars(trainer.state).update(self._state.progress["state"])
+            for one, attributes in zip(self._exportable(), self._state.progress["callbacks"], strict=True):
+                vars(one).update(attributes)
+        elif checkpoint is not None:
+            self._sampler.set_epoch(epoch)
+            self._batches.advance(batch)
+            self._done = batch
+        return self._sampler.epoch, 0
+
+    def _prepare_for_training(self, max_steps: int, loader: Any, checkpoint: str | None) -> Any:
+        trainer = self._trainer
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        prepared = self._originals["_prepare_for_training"](max_steps, loader, checkpoint)
+        if self._resumes:
+            # The schedule of the current number of steps, at the step that was reached.
+            trainer.lr_scheduler.load_state_dict(self._state.schedule)
+            for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            if self._state.scaler is not None:
+                trainer.accelerator.scaler.load_state_dict(self._state.scaler)
+        return prepared
+
+    def _run_epoch(self, *, epoch: int, trial: Any, ignore_keys_for_eval: Any, **kwargs: Any) -> None:
+        """Runs the batches that remain of the epoch; only its end if none does."""
+        trainer = self._trainer
+        batches = len(self._batches)
+        rest = {"epoch": epoch, "trial": trial, "ignore_keys_for_eval": ignore_keys_for_eval}
+        if (batches == 0 and self._done) or trainer.control.should_training_stop:
+            trainer.control = trainer.callback_handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
+            self._maybe_log_save_evaluate(
+                trainer._tr_loss, None, kwargs["model"], trial, epoch, ignore_keys_for_eval, kwargs["start_time"]
+            )
+            return
+        kwargs["steps_in_epoch"] = batches
+        kwargs["num_update_steps_per_epoch"] = math.ceil(batches / trainer.args.gradient_accumulation_steps)
+        kwargs["resume_from_checkpoint"] = None
+        self._originals["_run_epoch"](**rest, **kwargs)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self._originals["_maybe_log_save_evaluate"](*args, **kwargs)
+        if self._epoch_ends:
+            self._epoch_ends = False
+            self._sampler.set_epoch(self._sampler.epoch + 1)
+            self._done = 0
+        self._commit()
+
+
+def _require_supported(args: Any) -> None:
+    """Checks options of the Trainer that do not go with a change of the workers.
+
+    Raises:
+        ElasticrunError: an option does not.
+    """
+    refused = {
+        "auto_find_batch_size": args.auto_find_batch_size,
+        "torch_compile": False,
+        "fsdp": bool(args.fsdp),
+        "deepspeed": bool(args.deepspeed),
+    }
+    for name, given in refused.items():
+        if given:
+            raise ElasticrunError(
+                f"TrainingArguments({name}={getattr(args, name)!r}): the ElasticCallback supports models that each worker has"
+                " as a whole (DistributedDataParallel), with a fixed batch size: leave it out"
+            )
