@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Iterator
+from typing import Any
 
 from torch.utils.data import BatchSampler, Sampler
 
@@ -27,9 +28,12 @@ class ElasticBatches(BatchSampler):
 
     def __init__(self, sampler: ElasticSampler, batch_size: int, drop_last: bool) -> None:
         self._position = sampler
+        #: What frameworks take for the sampler of the batches, whose length they ask for.
         self.sampler: Sampler[int] = _Positions(sampler)
         self.batch_size = batch_size
         self.drop_last = drop_last
+        #: Steps of this epoch that are done, with any number of workers.
+        self.done = 0
 
     @property
     def num_processes(self) -> int:
@@ -37,20 +41,30 @@ class ElasticBatches(BatchSampler):
         return self._position.num_replicas
 
     @property
+    def epoch(self) -> int:
+        """The epoch of the position."""
+        return self._position.epoch
+
+    @property
+    def remaining(self) -> int:
+        """Steps from the position to the end of the epoch, with the current workers."""
+        return self._steps(self._position._len - self._position.position)
+
+    @property
     def steps_of_epoch(self) -> int:
         """Steps of a whole epoch with the current workers."""
         return self._steps(self._position._len)
 
     def __len__(self) -> int:
-        """Steps from the position to the end of the epoch."""
-        return self._steps(self._position._len - self._position.position)
+        """Steps of this epoch: those that are done, and those that remain."""
+        return self.done + self.remaining
 
     def __iter__(self) -> Iterator[list[int]]:
         # A copy, taken now: the loop moves the sampler while this runs ahead.
         ahead = self._position._native.copy()
         rank, size = self._position.rank, self._position.num_replicas
         epoch, seed = self._position.epoch, self._position.seed
-        for _ in range(len(self)):
+        for _ in range(self.remaining):
             position = ahead.position
             share, samples = ahead.next_batch(rank, size, self.batch_size) or (b"", 0)
             if not share:
@@ -65,6 +79,21 @@ class ElasticBatches(BatchSampler):
         for _ in range(steps):
             _, samples = self._position._native.next_batch(0, self.num_processes, self.batch_size) or (b"", 0)
             self._position._native.record_next(samples)
+        self.done += steps
+
+    def go_to(self, epoch: int) -> None:
+        """Goes to the start of an epoch."""
+        self._position.set_epoch(epoch)
+        self.done = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the number of steps that have led to it."""
+        return {"sampler": self._position.state_dict(), "done": self.done}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes to the position of the batches of another process of the job."""
+        self._position.load_state_dict(state_dict["sampler"])
+        self.done = state_dict["done"]
 
     def _steps(self, samples: int) -> int:
         whole, rest = divmod(samples, self.batch_size * self.num_processes)

@@ -47,8 +47,6 @@ class Training:
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         self._sampler = self._order.sampler(seed)
         self._batches = self._order.batches(self._sampler)
-        #: Steps of the loader that were done in this epoch, with any number of workers.
-        self._done = 0
         self._epoch_ends = False
         self._resumes = False
         self._known_rounds = 0
@@ -64,7 +62,7 @@ class Training:
             process_state.enter_round()
             self._unwrap()
             self._resumes = state.progress is not None
-            self._done = state.progress["done"] if self._resumes else 0
+            self._batches.done = state.progress["done"] if self._resumes else 0
             with self._patched():
                 result = loop(**({"resume_from_checkpoint": None} if self._resumes else {}))
             return result
@@ -84,10 +82,8 @@ class Training:
 
     def step_done(self, state: Any) -> None:
         """Moves the position behind the batches of the optimizer step."""
-        batches = self._trainer.current_gradient_accumulation_steps
-        self._batches.advance(batches)
-        self._done += batches
-        state.epoch = self._sampler.epoch + self._done / (self._done + len(self._batches))
+        self._batches.advance(self._trainer.current_gradient_accumulation_steps)
+        state.epoch = self._batches.epoch + self._batches.done / len(self._batches)
 
     def epoch_done(self) -> None:
         """Moves to the next epoch, which the commit after its end begins with."""
@@ -99,7 +95,7 @@ class Training:
         scaler = trainer.accelerator.scaler
         state.scaler = None if scaler is None else scaler.state_dict()
         state.progress = {
-            "done": self._done,
+            "done": self._batches.done,
             "loss": trainer._tr_loss.item(),
             "counters": {name: getattr(trainer, name) for name in _COUNTERS},
             "state": {name: value for name, value in vars(trainer.state).items() if name not in _OWN},
@@ -155,7 +151,7 @@ class Training:
         batches = self._batches.steps_of_epoch
         steps = max(math.ceil(batches / args.gradient_accumulation_steps), 1)
         epochs, max_steps = math.ceil(args.num_train_epochs), math.ceil(args.num_train_epochs * steps)
-        epoch, rest = self._sampler.epoch, math.ceil(len(self._batches) / args.gradient_accumulation_steps)
+        epoch, rest = self._batches.epoch, math.ceil(self._batches.remaining / args.gradient_accumulation_steps)
         done = self._state.progress["state"]["global_step"] if self._resumes else 0
         if args.max_steps > 0:
             max_steps = args.max_steps
@@ -176,10 +172,9 @@ class Training:
             for one, attributes in zip(self._exportable(), self._state.progress["callbacks"], strict=True):
                 vars(one).update(attributes)
         elif checkpoint is not None:
-            self._sampler.set_epoch(epoch)
+            self._batches.go_to(epoch)
             self._batches.advance(batch)
-            self._done = batch
-        return self._sampler.epoch, 0
+        return self._batches.epoch, 0
 
     def _prepare_for_training(self, max_steps: int, loader: Any, checkpoint: str | None) -> Any:
         trainer = self._trainer
@@ -197,9 +192,9 @@ class Training:
     def _run_epoch(self, *, epoch: int, trial: Any, ignore_keys_for_eval: Any, **kwargs: Any) -> None:
         """Runs the batches that remain of the epoch; only its end if none does."""
         trainer = self._trainer
-        batches = len(self._batches)
+        batches = self._batches.remaining
         rest = {"epoch": epoch, "trial": trial, "ignore_keys_for_eval": ignore_keys_for_eval}
-        if (batches == 0 and self._done) or trainer.control.should_training_stop:
+        if (batches == 0 and self._batches.done) or trainer.control.should_training_stop:
             trainer.control = trainer.callback_handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
             self._maybe_log_save_evaluate(
                 trainer._tr_loss, None, kwargs["model"], trial, epoch, ignore_keys_for_eval, kwargs["start_time"]
@@ -214,8 +209,7 @@ class Training:
         self._originals["_maybe_log_save_evaluate"](*args, **kwargs)
         if self._epoch_ends:
             self._epoch_ends = False
-            self._sampler.set_epoch(self._sampler.epoch + 1)
-            self._done = 0
+            self._batches.go_to(self._batches.epoch + 1)
         self._commit()
 
 

@@ -1,0 +1,62 @@
+"""Trains with Lightning: lightning_fit.py FOLDER EPOCHS [KILLS...]; see recording.py."""
+
+import sys
+
+import lightning
+import recording
+import torch
+
+from elasticrun.lightning import ElasticCallback
+
+folder, epochs = sys.argv[1], int(sys.argv[2])
+record = recording.Record(folder, sys.argv[3:])
+lightning.seed_everything(17)
+
+
+class Network(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = recording.layers()
+
+    def training_step(self, batch, batch_idx):
+        loss = (self.layers(batch["inputs"]) - batch["labels"]).square().mean()
+        self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
+        self.loss, self.indices = loss.item(), batch["index"].tolist()
+        return loss
+
+    def on_before_optimizer_step(self, optimizer):
+        record.kill(self.global_step)
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        (rate,) = self.lr_schedulers().get_last_lr()
+        whole = self.trainer.num_training_batches
+        mean = self.trainer.strategy.reduce(torch.tensor(self.loss)).item()
+        record.step(self.global_step, self.current_epoch + (batch_idx + 1) / whole, mean, rate, self.indices)
+
+    def on_train_epoch_end(self):
+        if self.trainer.is_global_zero:
+            print("mean of epoch", self.current_epoch, f"{self.trainer.callback_metrics['loss'].item():.6f}", flush=True)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+network = Network()
+loader = torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATCH, shuffle=True)
+trainer = lightning.Trainer(
+    accelerator="cpu",
+    strategy="ddp",
+    max_epochs=epochs,
+    callbacks=[ElasticCallback()],
+    default_root_dir=folder,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    enable_checkpointing=False,
+    logger=False,
+)
+trainer.fit(network, loader)
+recording.done(
+    trainer.global_rank, trainer.world_size, trainer.global_step, trainer.current_epoch, network.parameters()
+)

@@ -1,0 +1,60 @@
+"""What the workers of these tests share: data, a network, a record of what they did, and kills.
+
+A KILL is STEP:RANK: that rank ends itself in the step after STEP steps, once, when its gradients are computed and its optimizer
+has not stepped.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+
+import elasticrun
+
+SAMPLES = int(os.environ.get("SAMPLES", "96"))
+BATCH = 4
+
+
+class Data(torch.utils.data.Dataset):
+    """Samples that know their index."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        inputs = torch.randn(6, generator=torch.Generator().manual_seed(index))
+        return {"inputs": inputs, "labels": inputs[:3].sin(), "index": index}
+
+
+def layers():
+    """A network whose result depends on random numbers."""
+    torch.manual_seed(5)
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 3))
+
+
+class Record:
+    """Writes a line for each step to FOLDER/steps.PID: round, rank, size, step, epoch, loss, rate, samples."""
+
+    def __init__(self, folder, kills):
+        self.folder = Path(folder)
+        self.kills = [tuple(map(int, kill.split(":"))) for kill in kills]
+
+    def step(self, step, epoch, loss, rate, indices):
+        world = elasticrun.world()
+        with open(self.folder / f"steps.{os.getpid()}", "a") as file:
+            print(world.round, world.rank, world.size, step, epoch, loss, rate, *indices, file=file)
+
+    def kill(self, step):
+        """Kills this process if it is its turn, once."""
+        rank = elasticrun.rank()
+        mark = self.folder / f"killed.{step}.{rank}"
+        if (step, rank) in self.kills and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def done(rank, size, step, epoch, parameters):
+    """Prints where a worker has ended."""
+    total = sum(parameter.double().abs().sum().item() for parameter in parameters)
+    print(f"done rank {rank} of {size}: step {step} epoch {epoch} sum {total:.9f}", flush=True)
