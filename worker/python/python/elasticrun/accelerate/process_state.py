@@ -32,6 +32,11 @@ def install() -> None:
     PartialState.__init__ = initialise
 
 
+def is_formed() -> bool:
+    """Whether Accelerate has a process state."""
+    return bool(PartialState._shared_state)
+
+
 def require_supported() -> None:
     """Checks that Accelerate trains replicas of the model with torch.distributed.
 

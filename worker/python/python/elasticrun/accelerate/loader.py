@@ -1,0 +1,48 @@
+"""The loader of the training data, which commits each optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from accelerate.data_loader import DataLoaderShard
+
+from elasticrun._loops import loaders
+from elasticrun._loops.batches import ElasticBatches
+
+
+class ElasticLoader(DataLoaderShard):
+    """A loader over elastic batches.
+
+    Args:
+        loader: the loader of the user.
+        batches: what it reads.
+        before_step: called before a batch is given.
+        after_step: called when the caller is done with it, and asks for more.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        batches: ElasticBatches,
+        device: Any,
+        non_blocking: bool,
+        before_step: Callable[[], None],
+        after_step: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            loader.dataset,
+            device=device,
+            batch_sampler=batches,
+            _drop_last=batches.drop_last,
+            _non_blocking=non_blocking,
+            **loaders.arguments(loader),
+        )
+        self._before_step = before_step
+        self._after_step = after_step
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            self._before_step()
+            yield batch
+            self._after_step()

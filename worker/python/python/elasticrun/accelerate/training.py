@@ -1,0 +1,237 @@
+"""The decorator of a training function, which runs once in each round."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import extract_model_from_parallel
+from torch.utils.data import DataLoader
+
+import elasticrun.torch as hvd
+from elasticrun._loops import loaders, seeds
+from elasticrun._loops.batches import ElasticBatches
+from elasticrun._loops.job import in_job
+from elasticrun.errors import ElasticrunError
+from elasticrun.torch import elastic, optimizer_state
+
+from . import process_state
+from .loader import ElasticLoader
+from .progress import Progress
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The training under way, if any.
+_running: Training | None = None
+
+
+def run(function: Callable[Concatenate[Progress, P], R]) -> Callable[P, R]:
+    """Decorates a training function, so that it continues through changes of the workers.
+
+    ``function`` gets the :class:`Progress` as its first argument. It is called once in each round, and prepares its objects
+    anew by ``Accelerator.prepare()``, which restores the newest commit: models, optimizers, schedulers, the scaler, objects
+    of ``register_for_checkpointing()``, and the position of the first DataLoader that is prepared, the training data. A
+    loop over that loader visits the samples that remain of the epoch, and commits each optimizer step when it takes the next
+    batch.
+
+    Objects that are made outside of ``function`` are not made again in a later round.
+
+    Outside of a job of elasticrun ``function`` is called once, and nothing else is changed.
+
+    Raises:
+        ElasticrunError: Accelerate does not train replicas with torch.distributed; the training data cannot be divided
+            anew; training is done in this process already.
+    """
+
+    @functools.wraps(function)
+    def train(*args: P.args, **kwargs: P.kwargs) -> R:
+        global _running
+        if not in_job():
+            return function(Progress(), *args, **kwargs)
+        hvd.init()
+        _running = training = Training()
+        try:
+            return training.run(lambda: function(training.progress, *args, **kwargs))
+        finally:
+            _running = None
+
+    return train
+
+
+class _CommittedProgress(Progress):
+    """A progress whose epochs are committed."""
+
+    def __init__(self, commit: Callable[[], None]) -> None:
+        super().__init__()
+        self._commit = commit
+
+    def _epoch_done(self) -> None:
+        self._commit()
+
+
+class Training:
+    """What the training function has prepared in the current round."""
+
+    def __init__(self) -> None:
+        self.progress = _CommittedProgress(self._commit)
+        self._accelerator: Accelerator | None = None
+        self._batches: ElasticBatches | None = None
+        self._resumes = False
+        self._state = elastic.TorchState(objects=None, epoch=0, steps=0, seed=torch.initial_seed())
+
+    def run(self, function: Callable[[], R]) -> R:
+        """Calls ``function`` until it returns."""
+
+        @elastic.run
+        def train(state: Any) -> R:
+            self._release()
+            self._resumes = state.objects is not None
+            self.progress.epoch, self.progress.steps = state.epoch, state.steps
+            if process_state.is_formed():
+                process_state.enter_round()
+            return function()
+
+        return train(self._state)
+
+    def prepare(self, accelerator: Accelerator, prepare: Callable[..., Any], *objects: Any, **kwargs: Any) -> Any:
+        """Prepares objects, and restores them from the newest commit."""
+        process_state.require_supported()
+        process_state.enter_round()
+        if self._accelerator not in (None, accelerator):
+            raise ElasticrunError("elastic training supports one Accelerator in the training function, not several")
+        self._accelerator = accelerator
+        counts = self._counts()
+        prepared = prepare(*objects, **kwargs)
+        several = prepared if isinstance(prepared, tuple) else (prepared,)
+        results = tuple(
+            self._training_loader(raw, one) if isinstance(raw, DataLoader) and self._batches is None else one
+            for raw, one in zip(objects, several, strict=True)
+        )
+        if self._resumes:
+            self._restore(counts)
+        return results if isinstance(prepared, tuple) else results[0]
+
+    def _training_loader(self, loader: DataLoader[Any], prepared: Any) -> ElasticLoader:
+        """An elastic loader in place of the one that Accelerate has divided among the processes."""
+        accelerator = self._accelerator
+        assert accelerator is not None
+        if accelerator.split_batches or accelerator.dispatch_batches:
+            raise ElasticrunError(
+                "DataLoaderConfiguration(split_batches=True or dispatch_batches=True) fixes the number of workers: leave it out"
+            )
+        order = loaders.order_of(loader)
+        self._batches = batches = order.batches(order.sampler(self._state.seed))
+        elastic_loader = ElasticLoader(
+            loader,
+            batches,
+            accelerator.device if accelerator.device_placement else None,
+            accelerator.non_blocking,
+            self._before_step,
+            self._after_step,
+        )
+        accelerator._dataloaders[accelerator._dataloaders.index(prepared)] = elastic_loader
+        elastic_loader._is_accelerate_prepared = True
+        return elastic_loader
+
+    def _before_step(self) -> None:
+        if self._state.objects is None:
+            # A failure in the first step returns to this one.
+            self._commit()
+        seeds.plant(self._state.seed, "step", self.progress.epoch, self._at(), hvd.rank())
+
+    def _after_step(self) -> None:
+        assert self._accelerator is not None and self._batches is not None
+        self._batches.advance()
+        if self._accelerator.sync_gradients:
+            self.progress.steps += 1
+            self._commit()
+
+    def _at(self) -> int:
+        return 0 if self._batches is None else self._batches.done
+
+    def _counts(self) -> dict[str, int]:
+        """Objects of each kind that are prepared."""
+        accelerator = self._accelerator
+        assert accelerator is not None
+        kinds = {
+            "models": accelerator._models,
+            "optimizers": accelerator._optimizers,
+            "schedulers": accelerator._schedulers,
+            "custom": accelerator._custom_objects,
+        }
+        return {kind: len(objects) for kind, objects in kinds.items()}
+
+    def _commit(self) -> None:
+        accelerator, state, batches = self._accelerator, self._state, self._batches
+        if accelerator is None or batches is None:
+            raise ElasticrunError(
+                "elastic training needs the DataLoader of the training data: pass it to Accelerator.prepare() in the"
+                " training function"
+            )
+        if batches.epoch != self.progress.epoch:
+            batches.go_to(self.progress.epoch)
+        models = [extract_model_from_parallel(model) for model in accelerator._models]
+        state.objects = {
+            "models": [model.state_dict() for model in models],
+            "optimizers": [optimizer.state_dict() for optimizer in accelerator._optimizers],
+            "schedulers": [scheduler.state_dict() for scheduler in accelerator._schedulers],
+            "custom": [one.state_dict() for one in accelerator._custom_objects],
+            "scaler": None if accelerator.scaler is None else accelerator.scaler.state_dict(),
+            "position": batches.state_dict(),
+        }
+        state.epoch, state.steps = self.progress.epoch, self.progress.steps
+        state.commit()
+
+    def _restore(self, counts: dict[str, int]) -> None:
+        """Restores what was prepared since there were ``counts`` objects."""
+        accelerator, objects = self._accelerator, self._state.objects
+        assert accelerator is not None
+
+        def pairs(kind: str, live: list[Any]) -> Any:
+            return zip(live[counts[kind] :], objects[kind][counts[kind] :], strict=False)
+
+        for model, stored in pairs("models", accelerator._models):
+            extract_model_from_parallel(model).load_state_dict(stored)
+        for optimizer, stored in pairs("optimizers", accelerator._optimizers):
+            optimizer_state.load(optimizer.optimizer, stored)
+            optimizer_state.forget_gradients(optimizer.optimizer)
+        for scheduler, stored in pairs("schedulers", accelerator._schedulers):
+            scheduler.load_state_dict(stored)
+        for one, stored in zip(accelerator._custom_objects, objects["custom"], strict=False):
+            one.load_state_dict(stored)
+        if objects["scaler"] is not None and accelerator.scaler is not None:
+            accelerator.scaler.load_state_dict(objects["scaler"])
+        if self._batches is not None:
+            self._batches.load_state_dict(objects["position"])
+
+    def _release(self) -> None:
+        """Undoes what was prepared in an earlier round, and drops what was bound to its group."""
+        accelerator, self._accelerator, self._batches = self._accelerator, None, None
+        if accelerator is not None:
+            for model in accelerator._models:
+                extract_model_from_parallel(model, keep_fp32_wrapper=False)
+            accelerator._custom_objects.clear()
+            accelerator.free_memory()
+
+
+def install() -> None:
+    """Has ``Accelerator.prepare()`` restore commits in a training function. Further calls do nothing."""
+    process_state.install()
+    original = Accelerator.prepare
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def prepare(self: Accelerator, *args: Any, **kwargs: Any) -> Any:
+        if _running is None:
+            return original(self, *args, **kwargs)
+        return _running.prepare(self, functools.partial(original, self), *args, **kwargs)
+
+    Accelerator.prepare = prepare
+
+
+install()

@@ -1,0 +1,61 @@
+"""Trains with Accelerate: accelerate_loop.py FOLDER EPOCHS [KILLS...]; see recording.py."""
+
+import sys
+
+import recording
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+
+import elasticrun.accelerate
+
+folder, epochs = sys.argv[1], int(sys.argv[2])
+record = recording.Record(folder, sys.argv[3:])
+set_seed(17)
+network = recording.layers()
+data = recording.Data()
+
+
+class Seen:
+    """Counts samples, as an object of the user."""
+
+    count = 0
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict):
+        self.count = state_dict["count"]
+
+
+@elasticrun.accelerate.run
+def train(progress):
+    accelerator = Accelerator(cpu=True)
+    seen = Seen()
+    accelerator.register_for_checkpointing(seen)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    loader = torch.utils.data.DataLoader(data, batch_size=recording.BATCH, shuffle=True)
+    model, optimizer, loader, schedule = accelerator.prepare(network, optimizer, loader, schedule)
+    for epoch in progress.epochs(epochs):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                loss = (model(batch["inputs"]) - batch["labels"]).square().mean()
+                accelerator.backward(loss)
+                record.kill(progress.steps)
+                optimizer.step()
+                (rate,) = schedule.get_last_lr()
+                schedule.step()
+                optimizer.zero_grad()
+            indices = batch["index"].tolist()
+            seen.count += accelerator.reduce(torch.tensor(len(indices))).item()
+            mean = accelerator.reduce(loss.detach(), "mean").item()
+            record.step(progress.steps + 1, epoch, mean, rate, indices)
+        accelerator.wait_for_everyone()
+    assert seen.count == epochs * len(data), seen.count
+    recording.done(
+        accelerator.process_index, accelerator.num_processes, progress.steps, progress.epoch, network.parameters()
+    )
+
+
+train()
