@@ -9,7 +9,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 
 import elasticrun.torch as hvd
-from elasticrun import lifecycle
+from elasticrun import _native, lifecycle
 from elasticrun._loops import waiting_group
 from elasticrun._loops.job import in_job
 from elasticrun.errors import ElasticrunError
@@ -18,16 +18,19 @@ _SUPPORTED = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
 def install() -> None:
-    """Has :class:`accelerate.PartialState` of workers of a job join no group of torch's own. Further calls do nothing."""
+    """Has :class:`accelerate.PartialState` of workers of a job create no group of torch's own. Further calls do nothing."""
     original = PartialState.__init__
     if hasattr(original, "__wrapped__"):
         return
 
     @functools.wraps(original)
-    def initialise(self: PartialState, *args: Any, **kwargs: Any) -> None:
-        if in_job():
-            waiting_group.form()
-        original(self, *args, **kwargs)
+    def initialise(self: PartialState, cpu: bool = False, **kwargs: Any) -> None:
+        if in_job() and not PartialState._shared_state:
+            if lifecycle.is_initialized() and _native.in_round():
+                hvd.init_process_group(_back_end(cpu))
+            else:
+                waiting_group.form()
+        original(self, cpu, **kwargs)
 
     PartialState.__init__ = initialise
 
@@ -35,6 +38,11 @@ def install() -> None:
 def is_formed() -> bool:
     """Whether Accelerate has a process state."""
     return bool(PartialState._shared_state)
+
+
+def _back_end(cpu: bool) -> str | None:
+    # Accelerate calls its back end for CPUs gloo; ours takes its place.
+    return "elasticrun" if cpu else None
 
 
 def require_supported() -> None:
@@ -60,8 +68,7 @@ def require_supported() -> None:
 
 def enter_round() -> None:
     """Initialises torch.distributed for the current round, and has Accelerate see its ranks."""
-    # Accelerate calls the back end for CPUs gloo; ours serves them.
-    hvd.init_process_group(None if PartialState().device.type == "cuda" else "elasticrun")
+    hvd.init_process_group(_back_end(PartialState().device.type == "cpu"))
     world = lifecycle.world()
     ranks = {
         "num_processes": world.size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -81,6 +81,8 @@ class Training:
         self._accelerator: Accelerator | None = None
         self._batches: ElasticBatches | None = None
         self._resumes = False
+        #: Objects that were registered for checkpoints in this round.
+        self._registered: list[Any] = []
         self._state = elastic.TorchState(objects=None, epoch=0, steps=0, seed=torch.initial_seed())
 
     def run(self, function: Callable[[], R]) -> R:
@@ -114,6 +116,13 @@ class Training:
         if self._resumes:
             self._restore(counts)
         return results if isinstance(prepared, tuple) else results[0]
+
+    def registered(self, accelerator: Accelerator, *objects: Any) -> None:
+        """Restores objects that were registered for checkpoints."""
+        self._registered += objects
+        if self._resumes:
+            first = len(accelerator._custom_objects) - len(objects)
+            self._load(objects, self._state.objects["custom"][first:])
 
     def _training_loader(self, loader: DataLoader[Any], prepared: Any) -> ElasticLoader:
         """An elastic loader in place of the one that Accelerate has divided among the processes."""
@@ -161,7 +170,6 @@ class Training:
             "models": accelerator._models,
             "optimizers": accelerator._optimizers,
             "schedulers": accelerator._schedulers,
-            "custom": accelerator._custom_objects,
         }
         return {kind: len(objects) for kind, objects in kinds.items()}
 
@@ -201,8 +209,9 @@ class Training:
             optimizer_state.forget_gradients(optimizer.optimizer)
         for scheduler, stored in pairs("schedulers", accelerator._schedulers):
             scheduler.load_state_dict(stored)
-        for one, stored in zip(accelerator._custom_objects, objects["custom"], strict=False):
-            one.load_state_dict(stored)
+        # Those of this round were restored when they were registered.
+        earlier = [one for one in accelerator._custom_objects if not any(one is other for other in self._registered)]
+        self._load(earlier, objects["custom"])
         if objects["scaler"] is not None and accelerator.scaler is not None:
             accelerator.scaler.load_state_dict(objects["scaler"])
         if self._batches is not None:
@@ -214,14 +223,21 @@ class Training:
         if accelerator is not None:
             for model in accelerator._models:
                 extract_model_from_parallel(model, keep_fp32_wrapper=False)
-            accelerator._custom_objects.clear()
+            kept = [one for one in accelerator._custom_objects if not any(one is other for other in self._registered)]
+            accelerator._custom_objects[:] = kept
             accelerator.free_memory()
+        self._registered.clear()
+
+    @staticmethod
+    def _load(objects: Iterable[Any], stored: Iterable[Any]) -> None:
+        for one, state_dict in zip(objects, stored, strict=False):
+            one.load_state_dict(state_dict)
 
 
 def install() -> None:
-    """Has ``Accelerator.prepare()`` restore commits in a training function. Further calls do nothing."""
+    """Has methods of ``Accelerator`` restore commits in a training function. Further calls do nothing."""
     process_state.install()
-    original = Accelerator.prepare
+    original, register = Accelerator.prepare, Accelerator.register_for_checkpointing
     if hasattr(original, "__wrapped__"):
         return
 
@@ -231,7 +247,14 @@ def install() -> None:
             return original(self, *args, **kwargs)
         return _running.prepare(self, functools.partial(original, self), *args, **kwargs)
 
+    @functools.wraps(register)
+    def register_for_checkpointing(self: Accelerator, *objects: Any) -> None:
+        register(self, *objects)
+        if _running is not None:
+            _running.registered(self, *objects)
+
     Accelerator.prepare = prepare
+    Accelerator.register_for_checkpointing = register_for_checkpointing
 
 
 install()

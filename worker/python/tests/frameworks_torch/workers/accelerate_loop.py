@@ -1,4 +1,7 @@
-"""Trains with Accelerate: accelerate_loop.py FOLDER EPOCHS [KILLS...]; see recording.py."""
+"""Trains with Accelerate: accelerate_loop.py FOLDER EPOCHS [KILLS...]; see recording.py.
+
+With EPOCHS 0, it trains until an epoch ends with two workers.
+"""
 
 import sys
 
@@ -37,7 +40,7 @@ def train(progress):
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     loader = torch.utils.data.DataLoader(data, batch_size=recording.BATCH, shuffle=True)
     model, optimizer, loader, schedule = accelerator.prepare(network, optimizer, loader, schedule)
-    for epoch in progress.epochs(epochs):
+    for epoch in progress.epochs(epochs or 100000):
         for batch in loader:
             with accelerator.accumulate(model):
                 loss = (model(batch["inputs"]) - batch["labels"]).square().mean()
@@ -50,9 +53,11 @@ def train(progress):
             indices = batch["index"].tolist()
             seen.count += accelerator.reduce(torch.tensor(len(indices))).item()
             mean = accelerator.reduce(loss.detach(), "mean").item()
-            record.step(progress.steps + 1, epoch, mean, rate, indices)
+            record.step(progress.steps + 1, epoch + 1, mean, rate, indices)
         accelerator.wait_for_everyone()
-    assert seen.count == epochs * len(data), seen.count
+        assert seen.count == (epoch + 1) * len(data), seen.count
+        if epochs == 0 and accelerator.num_processes == 2:
+            break
     recording.done(
         accelerator.process_index, accelerator.num_processes, progress.steps, progress.epoch, network.parameters()
     )

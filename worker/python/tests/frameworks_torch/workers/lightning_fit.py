@@ -1,4 +1,7 @@
-"""Trains with Lightning: lightning_fit.py FOLDER EPOCHS [KILLS...]; see recording.py."""
+"""Trains with Lightning: lightning_fit.py FOLDER EPOCHS [KILLS...]; see recording.py.
+
+With EPOCHS 0, it trains until an epoch ends with two workers.
+"""
 
 import sys
 
@@ -34,8 +37,10 @@ class Network(lightning.LightningModule):
         record.step(self.global_step, self.current_epoch + (batch_idx + 1) / whole, mean, rate, self.indices)
 
     def on_train_epoch_end(self):
-        if self.trainer.is_global_zero:
-            print("mean of epoch", self.current_epoch, f"{self.trainer.callback_metrics['loss'].item():.6f}", flush=True)
+        self.trainer.should_stop |= epochs == 0 and self.trainer.world_size == 2
+        if self.trainer.is_global_zero and epochs:
+            mean = self.trainer.callback_metrics["loss"].item()
+            print(f"mean of epoch {self.current_epoch}: {mean:.6f}", flush=True)
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
@@ -48,7 +53,7 @@ loader = torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATC
 trainer = lightning.Trainer(
     accelerator="cpu",
     strategy="ddp",
-    max_epochs=epochs,
+    max_epochs=epochs or -1,
     callbacks=[ElasticCallback()],
     default_root_dir=folder,
     enable_progress_bar=False,

@@ -1,9 +1,14 @@
-"""Trains with the Trainer of Transformers: transformers_trainer.py FOLDER EPOCHS [KILLS...]; see recording.py."""
+"""Trains with the Trainer of Transformers: transformers_trainer.py FOLDER EPOCHS [KILLS...]; see recording.py.
+
+With EPOCHS 0, it trains until an epoch ends with two workers.
+"""
 
 import sys
 
 import recording
 import torch
+
+import elasticrun
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from elasticrun.transformers import ElasticCallback
@@ -26,6 +31,9 @@ class Watch(TrainerCallback):
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         record.kill(state.global_step)
 
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= epochs == 0 and elasticrun.size() == 2
+
     def on_log(self, args, state, control, logs, **kwargs):
         if "loss" in logs:
             record.step(state.global_step, state.epoch, logs["loss"], logs["learning_rate"], self.indices)
@@ -35,7 +43,7 @@ args = TrainingArguments(
     output_dir=f"{folder}/output",
     use_cpu=True,
     per_device_train_batch_size=recording.BATCH,
-    num_train_epochs=epochs,
+    num_train_epochs=epochs or 100000,
     learning_rate=0.05,
     logging_steps=1,
     save_strategy="no",
@@ -48,5 +56,6 @@ args = TrainingArguments(
 trainer = Trainer(Network(), args, train_dataset=recording.Data(), callbacks=[Watch(), ElasticCallback()])
 trainer.train()
 state = trainer.state
-assert state.global_step == state.max_steps == len(state.log_history) - 1
+assert state.global_step == len(state.log_history) - 1
+assert epochs == 0 or state.global_step == state.max_steps
 recording.done(args.process_index, args.world_size, state.global_step, state.epoch, trainer.model.parameters())
