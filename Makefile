@@ -117,7 +117,7 @@ python: setup ## The wheel as a user gets it: types, unit tests, real jobs with 
 spark: ## A minute of jobs on a Spark 4 cluster; needs Java 17, else skipped
 	worker/python/test_spark.sh quick
 
-test-frameworks: setup ## Real jobs with TensorFlow, Keras and JAX
+test-frameworks: setup ## Real jobs with TensorFlow, Keras, JAX, Lightning, Transformers and Accelerate
 	worker/python/test_frameworks.sh
 
 test-notices: ## 1,000 termination notices of three clouds to a job of four hosts, with no lost step; NOTICES=100 for fewer
@@ -170,6 +170,8 @@ test: check unit process python spark test-cloud ## Runs what CI runs; one suite
 endif
 
 test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
+	# 20 kills in a job of each of Lightning, Transformers and Accelerate.
+	worker/python/test_frameworks.sh frameworks_torch -m kills
 	# Tests that take more than 2 GB of memory.
 	worker/python/test.sh -m full
 

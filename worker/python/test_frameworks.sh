@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
-# Tests TensorFlow, Keras and JAX with the installed wheel, in real jobs of the binary that it contains.
+# Tests frameworks with the installed wheel, in real jobs of the binary that it contains.
 #
-# Usage: worker/python/test_frameworks.sh [arguments of pytest]
-# The first run creates an environment of 2.7 GB under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
+# Usage: worker/python/test_frameworks.sh [frameworks|frameworks_torch] [arguments of pytest]
+#   frameworks        TensorFlow, Keras and JAX; an environment of 2.7 GB
+#   frameworks_torch  Lightning, Transformers and Accelerate; an environment of 6 GB
+# Without a name, both. The first run creates the environments under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-python="$(./venv.sh frameworks)"
+case "${1:-}" in
+    frameworks | frameworks_torch) suites=("$1") && shift ;;
+    *) suites=(frameworks frameworks_torch) ;;
+esac
+
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
 wheel="$(./build.sh dev "$out" | tail -1)"
-"$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
-
-bin="$(dirname "$python")"
-ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest tests/frameworks "$@"
+for suite in "${suites[@]}"; do
+    python="$(./venv.sh "$suite")"
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+    bin="$(dirname "$python")"
+    ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest "tests/$suite" "$@"
+done

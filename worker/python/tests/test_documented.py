@@ -14,12 +14,14 @@ DOCUMENT = Path(__file__).parents[3] / "docs/python.md"
 #: Each module, and the heading of the section that lists its names.
 SECTIONS = {
     "elasticrun": "elasticrun",
+    "elasticrun.accelerate": "elasticrun.accelerate",
     "elasticrun.data": "elasticrun.data",
     "elasticrun.elastic": "elasticrun.elastic",
     "elasticrun.errors": "elasticrun.errors",
     "elasticrun.keras": "elasticrun.tensorflow.keras",
     "elasticrun.keras.callbacks": "elasticrun.tensorflow.keras.callbacks",
     "elasticrun.keras.elastic": "elasticrun.tensorflow.keras.elastic",
+    "elasticrun.lightning": "elasticrun.lightning",
     "elasticrun.notifications": "elasticrun.notifications",
     "elasticrun.spark": "elasticrun.spark",
     "elasticrun.spark.store": "elasticrun.spark.store",
@@ -32,6 +34,7 @@ SECTIONS = {
     "elasticrun.torch": "elasticrun.torch",
     "elasticrun.torch.elastic": "elasticrun.torch.elastic",
     "elasticrun.torch.launch": "elasticrun.torch.launch",
+    "elasticrun.transformers": "elasticrun.transformers",
 }
 
 
