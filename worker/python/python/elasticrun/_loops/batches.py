@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, Sampler
 
+from elasticrun import _native
 from elasticrun.sampler import ElasticSampler
 
 from . import seeds
@@ -62,22 +63,22 @@ class ElasticBatches(BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         # A copy, taken now: the loop moves the sampler while this runs ahead.
         ahead = self._position._native.copy()
-        rank, size = self._position.rank, self._position.num_replicas
+        rank = self._position.rank
         epoch, seed = self._position.epoch, self._position.seed
         for _ in range(self.remaining):
             position = ahead.position
-            share, samples = ahead.next_batch(rank, size, self.batch_size) or (b"", 0)
+            share, samples = self._next(ahead, rank)
             if not share:
-                share, _ = ahead.next_batch(0, size, self.batch_size) or (b"", 0)
+                share = self._next(ahead, 0)[0][:1]
             ahead.record_next(samples)
             # A data set that draws random numbers, such as augmentations, draws the same ones if the step is repeated.
             seeds.plant(seed, "data", epoch, position, rank)
-            yield list(array.array("q", share))[: self.batch_size]
+            yield share.tolist()
 
     def advance(self, steps: int = 1) -> None:
         """Records that all workers have done the next ``steps`` steps."""
         for _ in range(steps):
-            _, samples = self._position._native.next_batch(0, self.num_processes, self.batch_size) or (b"", 0)
+            _, samples = self._next(self._position._native, 0)
             self._position._native.record_next(samples)
         self.done += steps
 
@@ -94,6 +95,11 @@ class ElasticBatches(BatchSampler):
         """Goes to the position of the batches of another process of the job."""
         self._position.load_state_dict(state_dict["sampler"])
         self.done = state_dict["done"]
+
+    def _next(self, position: _native.Sampler, rank: int) -> tuple[array.array[int], int]:
+        """The samples of a rank in the next step, and the number of those of all ranks."""
+        share, samples = position.next_batch(rank, self.num_processes, self.batch_size) or (b"", 0)
+        return array.array("q", share), samples
 
     def _steps(self, samples: int) -> int:
         whole, rest = divmod(samples, self.batch_size * self.num_processes)

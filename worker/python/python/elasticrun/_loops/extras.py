@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,5 +21,20 @@ def explain_missing(extra: str, *modules: str) -> Iterator[None]:
         if missing not in (extra, "torch", *modules):
             raise
         raise ImportError(
-            f"elasticrun.{extra} needs {missing}, which is not installed: pip install 'elasticrun[{extra}]'", name=missing
+            f"elasticrun.{extra} needs {missing}, which is not installed: pip install 'elasticrun[{extra}]'",
+            name=missing,
         ) from error
+
+
+def require_methods(package: str, owner: type, *names: str) -> None:
+    """Checks that a class of a framework has the methods that are replaced.
+
+    Raises:
+        ImportError: it has not, so this is another version of the framework than those that are supported.
+    """
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        raise ImportError(
+            f"elasticrun.{package} does not support {package} {importlib.metadata.version(package)}: its {owner.__name__}"
+            f" has no {missing[0]}. Install the versions of pip install 'elasticrun[{package}]'"
+        )

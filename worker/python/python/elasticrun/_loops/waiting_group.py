@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 import elasticrun.torch as hvd
 from elasticrun import lifecycle
-from elasticrun.errors import NotInitialized
+from elasticrun.errors import ElasticrunError, NotInitialized
+from elasticrun.torch import distributed
 from elasticrun.torch.group import NamedGroup
 from elasticrun.torch.inflight import Inflight
 from elasticrun.torch.work import Work
@@ -60,6 +61,23 @@ def _refused(name: str) -> Any:
 
 for _name in _COLLECTIVES:
     setattr(WaitingGroup, _name, _refused(_name))
+
+
+def require_none_but_ours() -> None:
+    """Checks that the default group of torch.distributed, if there is one, is the waiting group or one of a round.
+
+    Raises:
+        ElasticrunError: the script, or its framework, has initialised torch.distributed by itself.
+    """
+    if (
+        dist.is_initialized()
+        and not isinstance(dist.group.WORLD, WaitingGroup)
+        and not distributed.owns_default_group()
+    ):
+        raise ElasticrunError(
+            "torch.distributed was initialised before elasticrun could do it, and a worker that joins later would wait for"
+            " the others there: import the module of elasticrun first, and leave out init_process_group()"
+        )
 
 
 def form() -> None:

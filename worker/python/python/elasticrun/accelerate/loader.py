@@ -17,6 +17,7 @@ class ElasticLoader(DataLoaderShard):
     Args:
         loader: the loader of the user.
         batches: what it reads.
+        before_epoch: called before the first batch.
         before_step: called before a batch is given.
         after_step: called when the caller is done with it, and asks for more.
     """
@@ -27,6 +28,7 @@ class ElasticLoader(DataLoaderShard):
         batches: ElasticBatches,
         device: Any,
         non_blocking: bool,
+        before_epoch: Callable[[], None],
         before_step: Callable[[], None],
         after_step: Callable[[], None],
     ) -> None:
@@ -38,10 +40,14 @@ class ElasticLoader(DataLoaderShard):
             _non_blocking=non_blocking,
             **loaders.arguments(loader),
         )
+        self._before_epoch = before_epoch
         self._before_step = before_step
         self._after_step = after_step
 
     def __iter__(self) -> Iterator[Any]:
+        self._before_epoch()
+        # Accelerate tells a data set with a set_epoch() how often this was called.
+        self.iteration = self.batch_sampler.epoch
         for batch in super().__iter__():
             self._before_step()
             yield batch

@@ -51,6 +51,7 @@ def require_supported() -> None:
     Raises:
         ElasticrunError: it does not.
     """
+    waiting_group.require_none_but_ours()
     kind = PartialState().distributed_type
     if kind == DistributedType.NO:
         raise ElasticrunError(

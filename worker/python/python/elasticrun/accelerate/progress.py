@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 
 class Progress:
-    """The epoch and the number of optimizer steps, which continue in the next round.
+    """The epoch, and values of the script such as a count of steps. They continue in the next round.
 
     Attributes:
         epoch: the epoch under way.
-        steps: optimizer steps that are done, in all epochs.
     """
 
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.steps = 0
+    if TYPE_CHECKING:
+        # The script chooses the values.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self, **values: object) -> None:
+        vars(self).update(values, epoch=0)
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs from the one under way to ``count``, for a loop over them."""

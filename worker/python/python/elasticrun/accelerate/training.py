@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import torch
 from accelerate import Accelerator
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 import elasticrun.torch as hvd
 from elasticrun._loops import loaders, seeds
 from elasticrun._loops.batches import ElasticBatches
+from elasticrun._loops.intervals import Intervals
 from elasticrun._loops.job import in_job
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic, optimizer_state
@@ -29,61 +30,89 @@ R = TypeVar("R")
 _running: Training | None = None
 
 
-def run(function: Callable[Concatenate[Progress, P], R]) -> Callable[P, R]:
+@overload
+def run(function: Callable[Concatenate[Progress, P], R], /) -> Callable[P, R]: ...
+@overload
+def run(
+    *, steps_per_commit: int = 1, **values: object
+) -> Callable[[Callable[Concatenate[Progress, P], R]], Callable[P, R]]: ...
+def run(function: Callable[..., R] | None = None, /, *, steps_per_commit: int = 1, **values: object) -> Any:
     """Decorates a training function, so that it continues through changes of the workers.
 
-    ``function`` gets the :class:`Progress` as its first argument. It is called once in each round, and prepares its objects
+    ::
+
+        @elasticrun.accelerate.run              # or run(steps=0), with values of the script
+        def train(progress):
+            model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+            for epoch in progress.epochs(3):
+                for batch in loader:
+                    ...
+                    progress.steps += 1
+
+    The function gets the :class:`Progress` as its first argument. It is called once in each round, and prepares its objects
     anew by ``Accelerator.prepare()``, which restores the newest commit: models, optimizers, schedulers, the scaler, objects
     of ``register_for_checkpointing()``, and the position of the first DataLoader that is prepared, the training data. A
-    loop over that loader visits the samples that remain of the epoch, and commits each optimizer step when it takes the next
+    loop over that loader visits the samples that remain of the epoch, and commits optimizer steps when it takes the next
     batch.
 
-    Objects that are made outside of ``function`` are not made again in a later round.
+    Objects that are made outside of the function are not made again in a later round.
 
-    Outside of a job of elasticrun ``function`` is called once, and nothing else is changed.
+    Outside of a job of elasticrun the function is called once, and nothing else is changed.
+
+    Args:
+        steps_per_commit: optimizer steps between two commits. A failure repeats the steps since the last commit.
+        values: initial values of the progress, which can be pickled.
 
     Raises:
         ElasticrunError: Accelerate does not train replicas with torch.distributed; the training data cannot be divided
             anew; training is done in this process already.
     """
 
-    @functools.wraps(function)
-    def train(*args: P.args, **kwargs: P.kwargs) -> R:
-        global _running
-        if not in_job():
-            return function(Progress(), *args, **kwargs)
-        hvd.init()
-        _running = training = Training()
-        try:
-            return training.run(lambda: function(training.progress, *args, **kwargs))
-        finally:
-            _running = None
+    def decorate(function: Callable[Concatenate[Progress, P], R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def train(*args: P.args, **kwargs: P.kwargs) -> R:
+            global _running
+            if not in_job():
+                return function(Progress(**values), *args, **kwargs)
+            hvd.init()
+            _running = training = Training(values, steps_per_commit)
+            try:
+                return training.run(lambda: function(training.progress, *args, **kwargs))
+            finally:
+                _running = None
 
-    return train
+        return train
+
+    return decorate if function is None else decorate(function)
 
 
 class _CommittedProgress(Progress):
-    """A progress whose epochs are committed."""
+    """A progress that a training commits."""
 
-    def __init__(self, commit: Callable[[], None]) -> None:
-        super().__init__()
-        self._commit = commit
+    def __init__(self, training: Training, values: dict[str, object]) -> None:
+        super().__init__(**values)
+        self._training = training
+
+    def values(self) -> dict[str, object]:
+        """What is committed."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def _epoch_done(self) -> None:
-        self._commit()
+        self._training.epoch_done()
 
 
 class Training:
     """What the training function has prepared in the current round."""
 
-    def __init__(self) -> None:
-        self.progress = _CommittedProgress(self._commit)
+    def __init__(self, values: dict[str, object], steps_per_commit: int) -> None:
+        self.progress = _CommittedProgress(self, values)
+        self._intervals = Intervals(steps_per_commit)
         self._accelerator: Accelerator | None = None
         self._batches: ElasticBatches | None = None
         self._resumes = False
         #: Objects that were registered for checkpoints in this round.
         self._registered: list[Any] = []
-        self._state = elastic.TorchState(objects=None, epoch=0, steps=0, seed=torch.initial_seed())
+        self._state = elastic.TorchState(objects=None, progress=self.progress.values(), seed=torch.initial_seed())
 
     def run(self, function: Callable[[], R]) -> R:
         """Calls ``function`` until it returns."""
@@ -92,7 +121,8 @@ class Training:
         def train(state: Any) -> R:
             self._release()
             self._resumes = state.objects is not None
-            self.progress.epoch, self.progress.steps = state.epoch, state.steps
+            vars(self.progress).update(state.progress)
+            self._intervals.begin()
             if process_state.is_formed():
                 process_state.enter_round()
             return function()
@@ -139,6 +169,7 @@ class Training:
             batches,
             accelerator.device if accelerator.device_placement else None,
             accelerator.non_blocking,
+            self._before_epoch,
             self._before_step,
             self._after_step,
         )
@@ -146,21 +177,24 @@ class Training:
         elastic_loader._is_accelerate_prepared = True
         return elastic_loader
 
-    def _before_step(self) -> None:
+    def epoch_done(self) -> None:
+        """Commits between two epochs, so that the end of the last one is not repeated."""
+        self._commit()
+
+    def _before_epoch(self) -> None:
         if self._state.objects is None:
             # A failure in the first step returns to this one.
             self._commit()
-        seeds.plant(self._state.seed, "step", self.progress.epoch, self._at(), hvd.rank())
+
+    def _before_step(self) -> None:
+        assert self._batches is not None
+        seeds.plant(self._state.seed, "step", self._batches.epoch, self._batches.done, hvd.rank())
 
     def _after_step(self) -> None:
         assert self._accelerator is not None and self._batches is not None
         self._batches.advance()
-        if self._accelerator.sync_gradients:
-            self.progress.steps += 1
+        if self._accelerator.sync_gradients and self._intervals.due(last=self._batches.remaining == 0):
             self._commit()
-
-    def _at(self) -> int:
-        return 0 if self._batches is None else self._batches.done
 
     def _counts(self) -> dict[str, int]:
         """Objects of each kind that are prepared."""
@@ -191,7 +225,7 @@ class Training:
             "scaler": None if accelerator.scaler is None else accelerator.scaler.state_dict(),
             "position": batches.state_dict(),
         }
-        state.epoch, state.steps = self.progress.epoch, self.progress.steps
+        state.progress = self.progress.values()
         state.commit()
 
     def _restore(self, counts: dict[str, int]) -> None:

@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 from elasticrun._loops import seeds
+from elasticrun._loops.extras import require_methods
+from elasticrun._loops.intervals import Intervals
 from elasticrun._loops.job import in_job
 
 from . import packages
@@ -23,15 +25,19 @@ class ElasticCallback(_Callback):
 
         trainer = Trainer(strategy="ddp", max_epochs=3, callbacks=[ElasticCallback()])
 
-    Each optimizer step is committed to memory of the host, after its validation: all that Lightning saves in a checkpoint,
+    Optimizer steps are committed to memory of the host, after their validation: all that Lightning saves in a checkpoint,
     the metrics of the epoch, and the position in the data. When a worker fails, all workers set up their training again,
     and continue behind the newest commit. The samples that remain of the epoch are divided among the current workers.
     Outside of a job of elasticrun the callback has no effect.
 
     A process calls ``fit()`` once.
+
+    Args:
+        steps_per_commit: optimizer steps between two commits. A failure repeats the steps since the last commit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps_per_commit: int = 1) -> None:
+        self._intervals = Intervals(steps_per_commit)
         self._fitting: Fitting | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -48,6 +54,7 @@ class ElasticCallback(_Callback):
 
 def install() -> None:
     """Has trainers with an :class:`ElasticCallback` train elastically. Further calls do nothing."""
+    require_methods("lightning", _Trainer, "_run", "_run_stage")
     original = _Trainer._run
     if hasattr(original, "__wrapped__"):
         return
@@ -61,7 +68,7 @@ def install() -> None:
         # First, so that other callbacks see what it restores.
         self.callbacks.remove(callback)
         self.callbacks.insert(0, callback)
-        callback._fitting = Fitting(self)
+        callback._fitting = Fitting(self, callback._intervals)
         try:
             return callback._fitting.run(functools.partial(original, self, model, *args, **kwargs))
         finally:

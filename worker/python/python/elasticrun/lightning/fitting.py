@@ -11,8 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import elasticrun.torch as hvd
-from elasticrun._loops import loaders
+from elasticrun._loops import loaders, waiting_group
 from elasticrun._loops.batches import ElasticBatches
+from elasticrun._loops.intervals import Intervals
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic
 
@@ -36,10 +37,12 @@ class ElasticLoader(DataLoader[Any]):
 class Fitting:
     """Calls the Trainer's ``_run()`` in each round, and has it continue in the middle of an epoch."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, intervals: Intervals) -> None:
         hvd.init()
+        waiting_group.require_none_but_ours()
         _require_supported(trainer)
         self._trainer = trainer
+        self._intervals = intervals
         self._loop = trainer.fit_loop
         self._batches: ElasticBatches | None = None
         self._resumes = False
@@ -57,7 +60,14 @@ class Fitting:
         return train(self._state)
 
     def begin(self) -> None:
-        """Restores what belongs to the epoch under way. Commits the initial state if there was no commit."""
+        """Restores what belongs to the epoch under way. Commits the initial state if there was no commit.
+
+        Raises:
+            ElasticrunError: there are several training loaders.
+        """
+        count = len(self._loop._combined_loader.flattened)
+        if count != 1:
+            raise ElasticrunError(f"the ElasticCallback supports one training DataLoader, not {count}")
         if not self._resumes:
             self._commit()
             return
@@ -81,6 +91,7 @@ class Fitting:
         trainer._signal_connector.teardown()
         trainer.training = True
         self._batches = None
+        self._intervals.begin()
         self._resumes = self._state.checkpoint is not None
         if self._resumes:
             trainer.num_sanity_val_steps = 0
@@ -124,10 +135,8 @@ class Fitting:
         order = loaders.order_of(loader)
         batches = order.batches(order.sampler(int(os.environ.get("PL_GLOBAL_SEED", "0"))))
         if self._batches is not None:
-            if self._batches.epoch == self._loop.epoch_progress.current.processed and not self._batches.done:
-                batches.load_state_dict(self._batches.state_dict())
-            else:
-                raise ElasticrunError("the ElasticCallback supports one training DataLoader, not several of them")
+            # Lightning asks for the data again at the beginning of an epoch.
+            batches.go_to(self._batches.epoch)
         elif self._resumes:
             batches.load_state_dict(self._state.position)
         else:
@@ -153,7 +162,8 @@ class Fitting:
         self._originals[loop, "on_advance_end"](fetcher)
         assert self._batches is not None
         self._batches.advance()
-        if not loop._should_accumulate():
+        stepped = not loop._should_accumulate()
+        if stepped and self._intervals.due(last=self._batches.remaining == 0):
             self._commit()
 
     def _on_epoch_end(self) -> None:
@@ -175,7 +185,6 @@ class Fitting:
         state.should_stop = trainer.should_stop
         state.commit()
 
-
     def _in_epoch(self) -> bool:
         return self._batches is not None and self._batches.done > 0
 
@@ -189,6 +198,6 @@ def _require_supported(trainer: Any) -> None:
     strategy = packages.module("strategies").DDPStrategy
     if type(trainer.strategy) is not strategy or trainer.strategy._start_method != "popen":
         raise ElasticrunError(
-            f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}: the ElasticCallback supports strategy=\"ddp\","
+            f'Trainer(strategy=...) is a {type(trainer.strategy).__name__}: the ElasticCallback supports strategy="ddp",'
             " where each worker has the whole model"
         )

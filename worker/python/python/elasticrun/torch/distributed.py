@@ -135,6 +135,11 @@ def refresh() -> None:
     _refreshed = now
 
 
+def owns_default_group() -> bool:
+    """Whether :func:`init_process_group` has created the default group."""
+    return _group_round is not None
+
+
 def retire() -> None:
     """Destroys the default group of a round that is over, without waiting for peers."""
     global _group_round

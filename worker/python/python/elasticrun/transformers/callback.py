@@ -8,10 +8,12 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 
 from elasticrun._loops import seeds
+from elasticrun._loops.extras import require_methods
+from elasticrun._loops.intervals import Intervals
 from elasticrun._loops.job import in_job
 from elasticrun.accelerate import process_state
 
-from .training import Training
+from .training import REPLACED, Training
 
 
 class ElasticCallback(TrainerCallback):
@@ -21,15 +23,19 @@ class ElasticCallback(TrainerCallback):
 
         trainer = Trainer(model, args, train_dataset=data, callbacks=[ElasticCallback()])
 
-    Each optimizer step is committed to memory of the host, after it was logged, evaluated and saved. When a worker fails,
+    Optimizer steps are committed to memory of the host, after they were logged, evaluated and saved. When a worker fails,
     the others and its replacement continue behind the newest commit: with its model, optimizer, scheduler, scaler,
     ``global_step``, log history, control flags and callbacks that have a ``state()``. The samples that remain of the epoch
     are divided among the current workers. Outside of a job of elasticrun the callback has no effect.
 
     A process calls ``train()`` once.
+
+    Args:
+        steps_per_commit: optimizer steps between two commits. A failure repeats the steps since the last commit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps_per_commit: int = 1) -> None:
+        self._intervals = Intervals(steps_per_commit)
         self._training: Training | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -55,6 +61,7 @@ class ElasticCallback(TrainerCallback):
 
 def install() -> None:
     """Has trainers with an :class:`ElasticCallback` train elastically. Further calls do nothing."""
+    require_methods("transformers", Trainer, *REPLACED, "_inner_training_loop")
     process_state.install()
     original = Trainer._inner_training_loop
     if hasattr(original, "__wrapped__"):
@@ -66,7 +73,7 @@ def install() -> None:
         if not callbacks or not in_job():
             return original(self, *args, **kwargs)
         callback = callbacks[0]
-        callback._training = Training(self, callback)
+        callback._training = Training(self, callback, callback._intervals)
         try:
             return callback._training.run(functools.partial(original, self, *args, **kwargs))
         finally:

@@ -13,13 +13,26 @@ from accelerate.utils import extract_model_from_parallel
 from torch.utils.data import DataLoader
 from transformers.trainer_callback import ExportableState
 
+import elasticrun.torch as hvd
 from elasticrun._loops import loaders
+from elasticrun._loops.intervals import Intervals
 from elasticrun.accelerate import process_state
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic
 
+#: Methods of a Trainer that are replaced in a round by those of :class:`Training`.
+REPLACED = (
+    "get_train_dataloader", "set_initial_training_values", "_init_training_state", "_prepare_for_training", "_run_epoch",
+    "_maybe_log_save_evaluate",
+)  # fmt: skip
 #: Attributes of a Trainer that its loop initialises, and that a commit stores.
-_COUNTERS = ("_total_loss_scalar", "_globalstep_last_logged", "_initial_global_step", "_initial_num_input_tokens_seen", "current_flos")
+_COUNTERS = (
+    "_total_loss_scalar",
+    "_globalstep_last_logged",
+    "_initial_global_step",
+    "_initial_num_input_tokens_seen",
+    "current_flos",
+)
 #: Fields of the TrainerState that belong to a process or follow from the number of workers.
 _OWN = {
     "is_local_process_zero", "is_world_process_zero", "max_steps", "num_train_epochs", "logging_steps", "eval_steps",
@@ -30,7 +43,8 @@ _OWN = {
 class Training:
     """Calls the Trainer's loop in each round, and has it continue in the middle of an epoch."""
 
-    def __init__(self, trainer: Any, callback: Any) -> None:
+    def __init__(self, trainer: Any, callback: Any, intervals: Intervals) -> None:
+        hvd.init()
         _require_supported(trainer.args)
         process_state.require_supported()
         self._trainer = trainer
@@ -38,7 +52,7 @@ class Training:
         callbacks = trainer.callback_handler.callbacks
         callbacks.remove(callback)
         callbacks.insert(0, callback)
-        self._callback = callback
+        self._intervals = intervals
         if trainer.optimizer is None:
             trainer.create_optimizer()
         self._optimizer = trainer.optimizer
@@ -49,7 +63,6 @@ class Training:
         self._batches = self._order.batches(self._sampler)
         self._epoch_ends = False
         self._resumes = False
-        self._known_rounds = 0
         self._state = elastic.TorchState(
             trainer.model, self._optimizer, sampler=self._sampler, scaler=None, schedule=None, progress=None
         )
@@ -61,11 +74,11 @@ class Training:
         def train(state: Any) -> Any:
             process_state.enter_round()
             self._unwrap()
+            self._intervals.begin()
             self._resumes = state.progress is not None
             self._batches.done = state.progress["done"] if self._resumes else 0
             with self._patched():
-                result = loop(**({"resume_from_checkpoint": None} if self._resumes else {}))
-            return result
+                return loop(**({"resume_from_checkpoint": None} if self._resumes else {}))
 
         return train(self._state)
 
@@ -122,20 +135,12 @@ class Training:
     def _patched(self) -> Iterator[None]:
         """Replaces methods of this Trainer by those below, which call the original ones."""
         trainer = self._trainer
-        replaced = {
-            "get_train_dataloader": self._get_train_dataloader,
-            "set_initial_training_values": self._set_initial_training_values,
-            "_init_training_state": self._init_training_state,
-            "_prepare_for_training": self._prepare_for_training,
-            "_run_epoch": self._run_epoch,
-            "_maybe_log_save_evaluate": self._maybe_log_save_evaluate,
-        }
-        self._originals = {name: getattr(trainer, name) for name in replaced}
-        vars(trainer).update(replaced)
+        self._originals = {name: getattr(trainer, name) for name in REPLACED}
+        vars(trainer).update({name: getattr(self, f"_{name.removeprefix('_')}") for name in REPLACED})
         try:
             yield
         finally:
-            for name in replaced:
+            for name in REPLACED:
                 del vars(trainer)[name]
 
     def _get_train_dataloader(self) -> Any:
@@ -207,10 +212,11 @@ class Training:
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
         self._originals["_maybe_log_save_evaluate"](*args, **kwargs)
-        if self._epoch_ends:
-            self._epoch_ends = False
+        ends, self._epoch_ends = self._epoch_ends, False
+        if ends:
             self._batches.go_to(self._batches.epoch + 1)
-        self._commit()
+        if self._intervals.due(last=ends or self._batches.remaining == 0):
+            self._commit()
 
 
 def _require_supported(args: Any) -> None:
@@ -221,7 +227,6 @@ def _require_supported(args: Any) -> None:
     """
     refused = {
         "auto_find_batch_size": args.auto_find_batch_size,
-        "torch_compile": False,
         "fsdp": bool(args.fsdp),
         "deepspeed": bool(args.deepspeed),
     }

@@ -57,6 +57,8 @@ trainer = lightning.Trainer(
 last = f"{folder}/last.ckpt"
 trainer.fit(network, loader, ckpt_path=last if os.path.exists(last) else None)
 total = sum(parameter.double().abs().sum().item() for parameter in network.parameters())
-print(f"done rank {trainer.global_rank} of {trainer.world_size}: step {trainer.global_step} sum {total:.6f}", flush=True)
+print(
+    f"done rank {trainer.global_rank} of {trainer.world_size}: step {trainer.global_step} sum {total:.6f}", flush=True
+)
 # gloo's threads may abort an interpreter that ends right behind an operation.
 os._exit(0)

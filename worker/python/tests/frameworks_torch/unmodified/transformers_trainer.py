@@ -59,6 +59,8 @@ trainer = Trainer(Network(), args, train_dataset=Data(), callbacks=[Kill()])
 last = get_last_checkpoint(folder) if os.path.isdir(folder) else None
 trainer.train(resume_from_checkpoint=last)
 total = sum(parameter.double().abs().sum().item() for parameter in trainer.model.parameters())
-print(f"done rank {args.process_index} of {args.world_size}: step {trainer.state.global_step} sum {total:.6f}", flush=True)
+print(
+    f"done rank {args.process_index} of {args.world_size}: step {trainer.state.global_step} sum {total:.6f}", flush=True
+)
 # gloo's threads may abort an interpreter that ends right behind an operation.
 os._exit(0)

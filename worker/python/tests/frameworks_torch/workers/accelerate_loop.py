@@ -31,29 +31,34 @@ class Seen:
         self.count = state_dict["count"]
 
 
-@elasticrun.accelerate.run
+@elasticrun.accelerate.run(steps=0)
 def train(progress):
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=recording.ACCUMULATE)
     seen = Seen()
     accelerator.register_for_checkpointing(seen)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     loader = torch.utils.data.DataLoader(data, batch_size=recording.BATCH, shuffle=True)
     model, optimizer, loader, schedule = accelerator.prepare(network, optimizer, loader, schedule)
+    # Of a step that was cut short.
+    record.samples.clear()
     for epoch in progress.epochs(epochs or 100000):
         for batch in loader:
             with accelerator.accumulate(model):
                 loss = (model(batch["inputs"]) - batch["labels"]).square().mean()
                 accelerator.backward(loss)
-                record.kill(progress.steps)
+                record.samples += batch["index"].tolist()
+                if accelerator.sync_gradients:
+                    record.kill(progress.steps)
                 optimizer.step()
                 (rate,) = schedule.get_last_lr()
                 schedule.step()
                 optimizer.zero_grad()
-            indices = batch["index"].tolist()
-            seen.count += accelerator.reduce(torch.tensor(len(indices))).item()
+            seen.count += accelerator.reduce(torch.tensor(len(batch["index"]))).item()
             mean = accelerator.reduce(loss.detach(), "mean").item()
-            record.step(progress.steps + 1, epoch + 1, mean, rate, indices)
+            if accelerator.sync_gradients:
+                progress.steps += 1
+                record.step(progress.steps, epoch + 1, mean, rate)
         accelerator.wait_for_everyone()
         assert seen.count == (epoch + 1) * len(data), seen.count
         if epochs == 0 and accelerator.num_processes == 2:

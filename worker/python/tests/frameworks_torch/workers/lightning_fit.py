@@ -8,6 +8,7 @@ import sys
 import lightning
 import recording
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from elasticrun.lightning import ElasticCallback
 
@@ -24,17 +25,28 @@ class Network(lightning.LightningModule):
     def training_step(self, batch, batch_idx):
         loss = (self.layers(batch["inputs"]) - batch["labels"]).square().mean()
         self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
-        self.loss, self.indices = loss.item(), batch["index"].tolist()
+        self.loss = loss.item()
+        record.samples += batch["index"].tolist()
         return loss
+
+    def validation_step(self, batch, batch_idx):
+        loss = (self.layers(batch["inputs"]) - batch["labels"]).square().mean()
+        self.log("validation", loss, sync_dist=True)
+
+    def on_train_start(self):
+        # Of a step that was cut short.
+        record.samples.clear()
 
     def on_before_optimizer_step(self, optimizer):
         record.kill(self.global_step)
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
         (rate,) = self.lr_schedulers().get_last_lr()
+        if self.trainer.fit_loop._should_accumulate():
+            return
         whole = self.trainer.num_training_batches
         mean = self.trainer.strategy.reduce(torch.tensor(self.loss)).item()
-        record.step(self.global_step, self.current_epoch + (batch_idx + 1) / whole, mean, rate, self.indices)
+        record.step(self.global_step, self.current_epoch + (batch_idx + 1) / whole, mean, rate)
 
     def on_train_epoch_end(self):
         self.trainer.should_stop |= epochs == 0 and self.trainer.world_size == 2
@@ -54,14 +66,14 @@ trainer = lightning.Trainer(
     accelerator="cpu",
     strategy="ddp",
     max_epochs=epochs or -1,
-    callbacks=[ElasticCallback()],
+    callbacks=[ModelCheckpoint(folder, "{epoch}", monitor="validation", save_last=True), ElasticCallback()],
     default_root_dir=folder,
+    accumulate_grad_batches=recording.ACCUMULATE,
     enable_progress_bar=False,
     enable_model_summary=False,
-    enable_checkpointing=False,
     logger=False,
 )
-trainer.fit(network, loader)
+trainer.fit(network, loader, torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATCH))
 recording.done(
     trainer.global_rank, trainer.world_size, trainer.global_step, trainer.current_epoch, network.parameters()
 )

@@ -14,6 +14,8 @@ import elasticrun
 
 SAMPLES = int(os.environ.get("SAMPLES", "96"))
 BATCH = 4
+#: Batches of an optimizer step.
+ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
 
 
 class Data(torch.utils.data.Dataset):
@@ -38,12 +40,15 @@ class Record:
 
     def __init__(self, folder, kills):
         self.folder = Path(folder)
+        #: Samples of the batches of the step under way.
+        self.samples = []
         self.kills = [tuple(map(int, kill.split(":"))) for kill in kills]
 
-    def step(self, step, epoch, loss, rate, indices):
+    def step(self, step, epoch, loss, rate):
+        samples, self.samples = self.samples, []
         world = elasticrun.world()
         with open(self.folder / f"steps.{os.getpid()}", "a") as file:
-            print(world.round, world.rank, world.size, step, epoch, loss, rate, *indices, file=file)
+            print(world.round, world.rank, world.size, step, epoch, loss, rate, *samples, file=file)
 
     def kill(self, step):
         """Kills this process if it is its turn, once."""

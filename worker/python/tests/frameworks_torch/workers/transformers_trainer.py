@@ -7,10 +7,9 @@ import sys
 
 import recording
 import torch
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 
 import elasticrun
-from transformers import Trainer, TrainerCallback, TrainingArguments
-
 from elasticrun.transformers import ElasticCallback
 
 folder, epochs = sys.argv[1], int(sys.argv[2])
@@ -23,7 +22,8 @@ class Network(torch.nn.Module):
         self.layers = recording.layers()
 
     def forward(self, inputs, labels, index):
-        Watch.indices = index.tolist()
+        if self.training:
+            record.samples += index.tolist()
         return {"loss": (self.layers(inputs) - labels).square().mean()}
 
 
@@ -34,9 +34,13 @@ class Watch(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         control.should_training_stop |= epochs == 0 and elasticrun.size() == 2
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        # Of a step that was cut short.
+        record.samples.clear()
+
     def on_log(self, args, state, control, logs, **kwargs):
         if "loss" in logs:
-            record.step(state.global_step, state.epoch, logs["loss"], logs["learning_rate"], self.indices)
+            record.step(state.global_step, state.epoch, logs["loss"], logs["learning_rate"])
 
 
 args = TrainingArguments(
@@ -45,17 +49,23 @@ args = TrainingArguments(
     per_device_train_batch_size=recording.BATCH,
     num_train_epochs=epochs or 100000,
     learning_rate=0.05,
+    gradient_accumulation_steps=recording.ACCUMULATE,
     logging_steps=1,
-    save_strategy="no",
+    eval_strategy="epoch" if epochs else "no",
+    save_strategy="epoch" if epochs else "no",
+    metric_for_best_model="loss",
     report_to="none",
     disable_tqdm=True,
     remove_unused_columns=False,
     ddp_find_unused_parameters=False,
     seed=17,
 )
-trainer = Trainer(Network(), args, train_dataset=recording.Data(), callbacks=[Watch(), ElasticCallback()])
+data = recording.Data()
+callbacks = [Watch(), EarlyStoppingCallback(early_stopping_patience=9), ElasticCallback()]
+trainer = Trainer(Network(), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
 trainer.train()
 state = trainer.state
-assert state.global_step == len(state.log_history) - 1
+assert [log["step"] for log in state.log_history if "loss" in log] == list(range(1, state.global_step + 1))
+assert [log["epoch"] for log in state.log_history if "eval_loss" in log] == list(range(1, epochs + 1))
 assert epochs == 0 or state.global_step == state.max_steps
 recording.done(args.process_index, args.world_size, state.global_step, state.epoch, trainer.model.parameters())
