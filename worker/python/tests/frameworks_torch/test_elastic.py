@@ -149,7 +149,7 @@ def test_fewer_workers_go_on_with_the_samples_that_remain(framework: str, batche
     A step may have two batches, whose gradients are accumulated.
     """
     kill = f"{random.randrange(10 // batches, 26 // batches)}:{random.randrange(3)}"
-    flags = "-np 3 --min-np 2 -H localhost:3 --blacklist forever".split()
+    flags = ["-np", "3", "--min-np", "2", "-H", "localhost:3", "--blacklist", "forever"]
     killed = train(framework, flags, 4, kill, SAMPLES="99", ACCUMULATE=str(batches))
     assert {members[0].size for members in killed.steps.values()} == {2, 3}, killed.output
     for epoch in range(4):

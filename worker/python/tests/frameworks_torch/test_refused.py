@@ -13,7 +13,7 @@ def test_a_missing_framework_is_named_with_its_extra(name: str, start: Starter) 
     start.alone(
         f"""
         import sys
-        sys.modules["{name}"] = None
+        sys.modules["{name}"] = sys.modules["pytorch_lightning"] = None
         try:
             import elasticrun.{name}
         except ImportError as error:

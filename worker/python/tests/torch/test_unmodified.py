@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.jobs import job, run
+from support.jobs import Starter, job, run
 
 SCRIPT = str(Path(__file__).parent / "workers" / "snapshots.py")
 BEGIN = re.compile(r"BEGIN rank (\d) of (\d) from step (\d+) port (\d+) restarts (\d) pid (\d+)")
@@ -88,3 +88,19 @@ def test_a_second_failure_restarts_the_whole_group_as_the_first_did(tmp_path: Pa
     steps, ports = zip(*groups(output, 2), strict=True)
     assert steps == (0, 4, 8) and len(set(ports)) == 3, output
     assert sums(output, 2) == pytest.approx([undisturbed] * 2, abs=1e-4), output
+
+
+def test_a_script_that_only_imports_elasticrun_has_torchs_own_groups(start: Starter) -> None:
+    """It need not call ``init()``: some import the package for what it mends in torch, or run without a job."""
+    start.alone(
+        """
+        import torch
+        import torch.distributed as dist
+        import elasticrun.torch
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        ones = torch.ones(1)
+        dist.all_reduce(ones)
+        assert ones.item() == 1 and dist.get_backend() == "gloo"
+        """
+    )

@@ -68,12 +68,11 @@ class ElasticBatches(BatchSampler):
         for _ in range(self.remaining):
             position = ahead.position
             share, samples = self._next(ahead, rank)
-            if not share:
-                share = self._next(ahead, 0)[0][:1]
+            indices = share.tolist() or [ahead.sample_at(position)]
             ahead.record_next(samples)
             # A data set that draws random numbers, such as augmentations, draws the same ones if the step is repeated.
             seeds.plant(seed, "data", epoch, position, rank)
-            yield share.tolist()
+            yield indices
 
     def advance(self, steps: int = 1) -> None:
         """Records that all workers have done the next ``steps`` steps."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from elasticrun import _native, errors
+from elasticrun import _native, errors, lifecycle
 
 from . import abort, connections, tracing
 from .group import NamedGroup
@@ -64,7 +64,8 @@ class _GroupFactory:
         process_group = options.process_group
         # In combination with back ends of other devices (cpu:gloo,cuda:nccl) torch requires gloo itself.
         only_gloo = process_group is not None and process_group.name() == "gloo"
-        return wrap(group) if only_gloo and _native.in_round() else group
+        in_round = lifecycle.is_initialized() and _native.in_round()
+        return wrap(group) if only_gloo and in_round else group
 
 
 def wrap(group: Any) -> GlooGroup:
