@@ -88,7 +88,7 @@ REFUSED = {
 
         train()
         """,
-        "DataLoaderConfiguration(split_batches=True or dispatch_batches=True) fixes the number of workers",
+        "split_batches=True and dispatch_batches=True of Accelerate fix the number of workers",
     ),
     "a training function without data": (
         """

@@ -61,8 +61,8 @@ def order_of(loader: Any) -> Order:
         raise _unsupported("a DataLoader without a batch_size")
     if type(batches) is not BatchSampler:
         raise _unsupported(f"a DataLoader with the batch sampler {type(batches).__name__}")
-    shuffle = _shuffle(batches.sampler)
-    return Order(len(loader.dataset), shuffle, batches.batch_size, batches.drop_last)
+    data: Any = loader.dataset
+    return Order(len(data), _shuffle(batches.sampler), batches.batch_size, batches.drop_last)
 
 
 def arguments(loader: Any) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def form() -> None:
     world = lifecycle.world()
     # A worker that no round has a place for yet has no rank.
     rank, size = max(world.rank, 0), max(world.size, world.rank + 1, 1)
-    dist.init_process_group(NAME, store=dist.HashStore(), rank=rank, world_size=size)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group(NAME, store=store, rank=rank, world_size=size)
 
 
 def _create(options: Any, _given: Any) -> WaitingGroup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 
@@ -45,8 +46,8 @@ def _back_end(cpu: bool) -> str | None:
     return "elasticrun" if cpu else None
 
 
-def require_supported() -> None:
-    """Checks that Accelerate trains replicas of the model with torch.distributed.
+def require_supported(accelerator: Accelerator) -> None:
+    """Checks that Accelerate trains replicas of the model with torch.distributed, and that each worker reads its own batches.
 
     Raises:
         ElasticrunError: it does not.
@@ -64,6 +65,11 @@ def require_supported() -> None:
         raise ElasticrunError(
             f"Accelerate uses {kind.value}: elastic training supports {' and '.join(one.value for one in _SUPPORTED)}"
             " (DistributedDataParallel), where each worker has the whole model"
+        )
+    if accelerator.split_batches or accelerator.dispatch_batches:
+        raise ElasticrunError(
+            "split_batches=True and dispatch_batches=True of Accelerate fix the number of workers: leave them out, and choose"
+            " the batch size of a worker"
         )
 
 

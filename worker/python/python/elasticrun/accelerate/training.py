@@ -131,7 +131,7 @@ class Training:
 
     def prepare(self, accelerator: Accelerator, prepare: Callable[..., Any], *objects: Any, **kwargs: Any) -> Any:
         """Prepares objects, and restores them from the newest commit."""
-        process_state.require_supported()
+        process_state.require_supported(accelerator)
         process_state.enter_round()
         if self._accelerator not in (None, accelerator):
             raise ElasticrunError("elastic training supports one Accelerator in the training function, not several")
@@ -158,10 +158,6 @@ class Training:
         """An elastic loader in place of the one that Accelerate has divided among the processes."""
         accelerator = self._accelerator
         assert accelerator is not None
-        if accelerator.split_batches or accelerator.dispatch_batches:
-            raise ElasticrunError(
-                "DataLoaderConfiguration(split_batches=True or dispatch_batches=True) fixes the number of workers: leave it out"
-            )
         order = loaders.order_of(loader)
         self._batches = batches = order.batches(order.sampler(self._state.seed))
         elastic_loader = ElasticLoader(

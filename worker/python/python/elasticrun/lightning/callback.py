@@ -14,8 +14,8 @@ from elasticrun._loops.job import in_job
 from . import packages
 from .fitting import Fitting
 
-_Trainer = packages.module("trainer").Trainer
-_Callback = packages.module("callbacks").Callback
+_Trainer: Any = packages.module("trainer").Trainer
+_Callback: Any = packages.module("callbacks").Callback
 
 
 class ElasticCallback(_Callback):

@@ -11,7 +11,7 @@ from typing import Any
 def package() -> str:
     """``lightning.pytorch`` or ``pytorch_lightning``: the one that is imported, else the one that is installed."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
-        if name in sys.modules:
+        if sys.modules.get(name) is not None:
             return name
     if importlib.util.find_spec("lightning") is None and importlib.util.find_spec("pytorch_lightning") is not None:
         return "pytorch_lightning"

@@ -46,7 +46,7 @@ class Training:
     def __init__(self, trainer: Any, callback: Any, intervals: Intervals) -> None:
         hvd.init()
         _require_supported(trainer.args)
-        process_state.require_supported()
+        process_state.require_supported(trainer.accelerator)
         self._trainer = trainer
         # First, so that other callbacks see what it restores.
         callbacks = trainer.callback_handler.callbacks
@@ -162,7 +162,7 @@ class Training:
             max_steps = args.max_steps
             epochs = epoch + 1 + math.ceil(max(max_steps - done - rest, 0) / steps)
         elif self._resumes:
-            max_steps = done + rest + max(max_steps - (epoch + 1) * steps, 0)
+            max_steps = done + max(max_steps - (epoch + 1) * steps + rest, 0)
         values[0], values[1], values[5], values[6] = epochs, steps, batches, max_steps
         return tuple(values)
 
@@ -197,9 +197,13 @@ class Training:
     def _run_epoch(self, *, epoch: int, trial: Any, ignore_keys_for_eval: Any, **kwargs: Any) -> None:
         """Runs the batches that remain of the epoch; only its end if none does."""
         trainer = self._trainer
-        batches = self._batches.remaining
+        batches, done = self._batches.remaining, self._batches.done
         rest = {"epoch": epoch, "trial": trial, "ignore_keys_for_eval": ignore_keys_for_eval}
-        if (batches == 0 and self._batches.done) or trainer.control.should_training_stop:
+        stops = trainer.control.should_training_stop
+        if stops and done == 0:
+            # The commit is behind the end of the last epoch.
+            return
+        if stops or (batches == 0 and done):
             trainer.control = trainer.callback_handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
             self._maybe_log_save_evaluate(
                 trainer._tr_loss, None, kwargs["model"], trial, epoch, ignore_keys_for_eval, kwargs["start_time"]
