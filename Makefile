@@ -172,6 +172,7 @@ endif
 test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
 	# 20 kills in a job of each of Lightning, Transformers and Accelerate.
 	worker/python/test_frameworks.sh frameworks_torch -m kills
+	worker/python/test_frameworks.sh composer
 	# Tests that take more than 2 GB of memory.
 	worker/python/test.sh -m full
 

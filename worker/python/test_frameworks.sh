@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Tests frameworks with the installed wheel, in real jobs of the binary that it contains.
 #
-# Usage: worker/python/test_frameworks.sh [frameworks|frameworks_torch] [arguments of pytest]
+# Usage: worker/python/test_frameworks.sh [frameworks|frameworks_torch|composer] [arguments of pytest]
 #   frameworks        TensorFlow, Keras and JAX; an environment of 2.7 GB
 #   frameworks_torch  Lightning, Transformers and Accelerate; an environment of 6 GB
-# Without a name, both. The first run creates the environments under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
+#   composer          Composer; an environment of 6 GB
+# Without a name, the first two. The first run creates the environments under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 case "${1:-}" in
-    frameworks | frameworks_torch) suites=("$1") && shift ;;
+    frameworks | frameworks_torch | composer) suites=("$1") && shift ;;
     *) suites=(frameworks frameworks_torch) ;;
 esac
 
