@@ -99,9 +99,14 @@ def train(framework: str, flags: list[str], epochs: int, *kills: str, **env: str
             for kill in range(len(kills)):
                 one.until(f"round {kill + 2} started")
             assert one.end() == 0, one.text
-            left = {kill for kill in kills if not (Path(folder) / f"killed.{kill.replace(':', '.')}").exists()}
+            left = {kill for kill in kills if not (Path(folder) / f"killed.{kill}").exists()}
             assert not left, f"not killed: {left}\n{one.text}"
             return Training(Path(folder), one.text)
+
+
+def kill_in(step: int, size: int) -> str:
+    """A kill of a random rank at a random place of the step."""
+    return f"{step}:{random.randrange(size)}:{random.choice(['gradients', 'end'])}"
 
 
 @functools.cache
@@ -116,7 +121,7 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 def test_a_killed_worker_is_replaced_and_the_curve_is_that_of_an_undisturbed_job(framework: str) -> None:
     """Killed in a random batch of a later epoch. Losses, rates and parameters have the same bits."""
-    kill = f"{random.randrange(EPOCH, 3 * EPOCH)}:{random.randrange(2)}"
+    kill = kill_in(random.randrange(EPOCH, 3 * EPOCH), 2)
     whole, killed = undisturbed(framework, 3), train(framework, SAME_SIZE, 3, kill)
     assert "succeeded through 1 failure" in killed.output
     assert_same(whole, killed, 3, kill)
@@ -126,7 +131,7 @@ def test_a_killed_worker_is_replaced_and_the_curve_is_that_of_an_undisturbed_job
 def test_twenty_kills_leave_no_trace(framework: str) -> None:
     """Each in a random batch of a later epoch, of a random rank."""
     epochs = 6
-    kills = [f"{step}:{random.randrange(2)}" for step in sorted(random.sample(range(EPOCH, epochs * EPOCH), 20))]
+    kills = [kill_in(step, 2) for step in sorted(random.sample(range(EPOCH, epochs * EPOCH), 20))]
     killed = train(framework, SAME_SIZE, epochs, *kills)
     assert "succeeded through 20 failures" in killed.output
     assert_same(undisturbed(framework, epochs), killed, epochs, " ".join(kills))
@@ -148,7 +153,7 @@ def test_fewer_workers_go_on_with_the_samples_that_remain(framework: str, batche
 
     A step may have two batches, whose gradients are accumulated.
     """
-    kill = f"{random.randrange(10 // batches, 26 // batches)}:{random.randrange(3)}"
+    kill = kill_in(random.randrange(10 // batches, 26 // batches), 3)
     flags = ["-np", "3", "--min-np", "2", "-H", "localhost:3", "--blacklist", "forever"]
     killed = train(framework, flags, 4, kill, SAMPLES="99", ACCUMULATE=str(batches))
     assert {members[0].size for members in killed.steps.values()} == {2, 3}, killed.output

@@ -1,7 +1,7 @@
 """What the workers of these tests share: data, a network, a record of what they did, and kills.
 
-A KILL is STEP:RANK: that rank ends itself in the step after STEP steps, once, when its gradients are computed and its optimizer
-has not stepped.
+A KILL is STEP:RANK:PLACE: that rank ends itself in the step after STEP steps, once. At the PLACE `gradients` its optimizer has not
+stepped; at the PLACE `end` only the commit is left, which the other ranks may make.
 """
 
 import os
@@ -42,19 +42,20 @@ class Record:
         self.folder = Path(folder)
         #: Samples of the batches of the step under way.
         self.samples = []
-        self.kills = [tuple(map(int, kill.split(":"))) for kill in kills]
+        self.kills = set(kills)
 
     def step(self, step, epoch, loss, rate):
         samples, self.samples = self.samples, []
         world = elasticrun.world()
         with open(self.folder / f"steps.{os.getpid()}", "a") as file:
             print(world.round, world.rank, world.size, step, epoch, loss, rate, *samples, file=file)
+        self.kill(step - 1, "end")
 
-    def kill(self, step):
+    def kill(self, step, place="gradients"):
         """Kills this process if it is its turn, once."""
-        rank = elasticrun.rank()
-        mark = self.folder / f"killed.{step}.{rank}"
-        if (step, rank) in self.kills and not mark.exists():
+        kill = f"{step}:{elasticrun.rank()}:{place}"
+        mark = self.folder / f"killed.{kill}"
+        if kill in self.kills and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
