@@ -438,9 +438,7 @@ impl Job {
                 ..
             } => {
                 let current = self.is_current(&host, instance);
-                let is_answer = matches!(report, AgentReport::Ready { .. });
-                let repeats =
-                    planted(Mutant::ReportsRepeated) || is_answer && planted(Mutant::RepeatedReady);
+                let repeats = planted(Mutant::ReportsRepeated) || reports::counts_twice(&report);
                 if !current && !planted(Mutant::StaleConnection) {
                     reject(out, &host, Rejected::StaleConnection);
                 } else if !self.is_new(&host, number) && !repeats {

@@ -394,3 +394,14 @@ impl Job {
         self.stop_all_outsiders(out);
     }
 }
+
+/// Whether a repeat of this report counts by a planted mistake. The number of a report refuses repeats before its content
+/// does, so a mistake in the content is planted together with this one.
+pub(super) fn counts_twice(report: &AgentReport) -> bool {
+    match report {
+        AgentReport::Ready { .. } => planted(Mutant::RepeatedReady),
+        AgentReport::Waiting { .. } => planted(Mutant::RepeatedWaiting),
+        AgentReport::BoundaryCounted { .. } => planted(Mutant::StaleCount),
+        _ => false,
+    }
+}
