@@ -19,11 +19,16 @@ from elasticrun.torch import elastic
 
 from . import epoch_metrics, packages
 
+#: What a ModelCheckpoint remembers of its last file, and does not put into its state.
+_SAVED = ("_last_global_step_saved", "_last_checkpoint_saved")
+
 
 class ElasticLoader(DataLoader[Any]):
     """A data loader over elastic batches, whose position Lightning's own checkpoints contain as well."""
 
     batch_sampler: ElasticBatches
+    #: The loader of the user.
+    original: DataLoader[Any]
 
     def state_dict(self) -> dict[str, Any]:
         """The position."""
@@ -46,7 +51,7 @@ class Fitting:
         self._loop = trainer.fit_loop
         self._batches: ElasticBatches | None = None
         self._resumes = False
-        self._state = elastic.TorchState(checkpoint=None, position=None, metrics=None, should_stop=False)
+        self._state = elastic.TorchState(checkpoint=None, position=None, metrics=None, should_stop=False, saved=None)
 
     def run(self, run: Callable[[], Any]) -> Any:
         """Calls ``run`` until it returns."""
@@ -72,6 +77,8 @@ class Fitting:
             self._commit()
             return
         self._trainer.should_stop = self._state.should_stop
+        for callback, saved in zip(self._trainer.checkpoint_callbacks, self._state.saved, strict=True):
+            vars(callback).update(saved)
         epoch_metrics.restore(self._loop.epoch_loop._results, self._state.metrics)
 
     def _enter_round(self) -> None:
@@ -131,7 +138,8 @@ class Fitting:
         if mode != packages.module("trainer.states").RunningStage.TRAINING:
             return self._originals[connector, "_prepare_dataloader"](loader, shuffle, mode)
         if isinstance(loader, ElasticLoader):
-            return loader
+            # A CombinedLoader of the user keeps what it was given in an earlier round.
+            loader = loader.original
         order = loaders.order_of(loader)
         batches = order.batches(order.sampler(int(os.environ.get("PL_GLOBAL_SEED", "0"))))
         if self._batches is not None:
@@ -142,7 +150,9 @@ class Fitting:
         else:
             batches.go_to(self._loop.epoch_progress.current.processed)
         self._batches = batches
-        return ElasticLoader(loader.dataset, batch_sampler=batches, **loaders.arguments(loader))
+        elastic_loader = ElasticLoader(loader.dataset, batch_sampler=batches, **loaders.arguments(loader))
+        elastic_loader.original = loader
+        return elastic_loader
 
     def _reset(self) -> None:
         """Continues behind the last batch of the commit, or begins an epoch."""
@@ -183,6 +193,11 @@ class Fitting:
         state.position = None if self._batches is None else self._batches.state_dict()
         state.metrics = epoch_metrics.capture(self._loop.epoch_loop._results) if self._in_epoch() else {}
         state.should_stop = trainer.should_stop
+        # All workers make the same collective calls only if they agree on what was saved.
+        state.saved = [
+            {name: value for name, value in vars(callback).items() if name in _SAVED}
+            for callback in trainer.checkpoint_callbacks
+        ]
         state.commit()
 
     def _in_epoch(self) -> bool:

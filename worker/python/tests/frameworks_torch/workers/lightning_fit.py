@@ -9,6 +9,7 @@ import lightning
 import recording
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities import CombinedLoader
 
 from elasticrun.lightning import ElasticCallback
 
@@ -73,7 +74,7 @@ trainer = lightning.Trainer(
     enable_model_summary=False,
     logger=False,
 )
-trainer.fit(network, loader, torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATCH))
+trainer.fit(network, CombinedLoader(loader), torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATCH))
 recording.done(
     trainer.global_rank, trainer.world_size, trainer.global_step, trainer.current_epoch, network.parameters()
 )

@@ -61,7 +61,9 @@ args = TrainingArguments(
     seed=17,
 )
 data = recording.Data()
-callbacks = [Watch(), EarlyStoppingCallback(early_stopping_patience=9), ElasticCallback()]
+callbacks = [Watch(), ElasticCallback()]
+if epochs:
+    callbacks.append(EarlyStoppingCallback(early_stopping_patience=9))
 trainer = Trainer(Network(), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
 trainer.train()
 state = trainer.state
