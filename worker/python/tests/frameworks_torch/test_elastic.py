@@ -151,11 +151,13 @@ def assert_same(whole: Training, killed: Training, epochs: int, kills: str) -> N
 def test_fewer_workers_go_on_with_the_samples_that_remain(framework: str, batches: int) -> None:
     """99 samples: the last step of an epoch is shorter. No sample is lost, and none is used twice.
 
-    A step may have two batches, whose gradients are accumulated.
+    A step may have two batches, whose gradients are accumulated. Then each third step is committed, and others are repeated.
     """
     kill = kill_in(random.randrange(10 // batches, 26 // batches), 3)
     flags = ["-np", "3", "--min-np", "2", "-H", "localhost:3", "--blacklist", "forever"]
-    killed = train(framework, flags, 4, kill, SAMPLES="99", ACCUMULATE=str(batches))
+    killed = train(
+        framework, flags, 4, kill, SAMPLES="99", ACCUMULATE=str(batches), STEPS_PER_COMMIT=str(2 * batches - 1)
+    )
     assert {members[0].size for members in killed.steps.values()} == {2, 3}, killed.output
     for epoch in range(4):
         assert killed.samples(epoch) == Counter(range(99)), f"killed at {kill}\n{killed.output}"

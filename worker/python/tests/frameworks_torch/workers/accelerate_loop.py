@@ -31,7 +31,7 @@ class Seen:
         self.count = state_dict["count"]
 
 
-@elasticrun.accelerate.run(steps=0)
+@elasticrun.accelerate.run(steps_per_commit=recording.STEPS_PER_COMMIT, steps=0)
 def train(progress):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=recording.ACCUMULATE)
     seen = Seen()

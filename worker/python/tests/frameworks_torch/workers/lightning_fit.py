@@ -67,7 +67,10 @@ trainer = lightning.Trainer(
     accelerator="cpu",
     strategy="ddp",
     max_epochs=epochs or -1,
-    callbacks=[ModelCheckpoint(folder, "{epoch}", monitor="validation", save_last=True), ElasticCallback()],
+    callbacks=[
+        ModelCheckpoint(folder, "{epoch}", monitor="validation", save_last=True),
+        ElasticCallback(recording.STEPS_PER_COMMIT),
+    ],
     default_root_dir=folder,
     accumulate_grad_batches=recording.ACCUMULATE,
     enable_progress_bar=False,

@@ -16,6 +16,8 @@ SAMPLES = int(os.environ.get("SAMPLES", "96"))
 BATCH = 4
 #: Batches of an optimizer step.
 ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
+#: Optimizer steps between two commits.
+STEPS_PER_COMMIT = int(os.environ.get("STEPS_PER_COMMIT", "1"))
 
 
 class Data(torch.utils.data.Dataset):

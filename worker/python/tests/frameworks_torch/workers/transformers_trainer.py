@@ -61,7 +61,7 @@ args = TrainingArguments(
     seed=17,
 )
 data = recording.Data()
-callbacks = [Watch(), ElasticCallback()]
+callbacks = [Watch(), ElasticCallback(recording.STEPS_PER_COMMIT)]
 if epochs:
     callbacks.append(EarlyStoppingCallback(early_stopping_patience=9))
 trainer = Trainer(Network(), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
