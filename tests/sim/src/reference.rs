@@ -348,11 +348,6 @@ impl Reference {
                     self.arrives_last(&fresh);
                 }
             }
-            Decision::TookOver { .. } => {
-                for host in std::mem::take(&mut self.expected) {
-                    self.gone(&host);
-                }
-            }
             Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.round_began(),
             Decision::HostAway { host, .. } => {
                 self.away.insert(host.clone(), false);
@@ -380,6 +375,13 @@ impl Reference {
     /// A step of the job is over.
     pub(crate) fn step_over(&mut self) {
         self.fresh.clear();
+    }
+
+    /// The take-over of a later driver has ended.
+    pub(crate) fn took_over(&mut self) {
+        for host in std::mem::take(&mut self.expected) {
+            self.gone(&host);
+        }
     }
 
     /// A self-registered host has gone.

@@ -168,6 +168,16 @@ impl World {
     fn settle_job(&mut self, out: &mut Vec<Command>) {
         self.driver.job.settle(self.driver_now(), out);
         self.driver.gathering = false;
+        self.take_over_ends();
+    }
+
+    /// The job has planned: hosts that have not come back in time are gone.
+    fn take_over_ends(&mut self) {
+        let now = self.driver_now();
+        let takeover = self.driver.takeover.as_ref();
+        if takeover.is_some_and(|takeover| takeover.until <= now) {
+            self.reference.took_over();
+        }
     }
 
     /// A heartbeat of an agent: the job may command nothing but the answer.
@@ -212,6 +222,7 @@ impl World {
         self.driver.broken = false;
         let mut out = Vec::new();
         self.driver.job.tick(self.driver_now(), &mut out);
+        self.take_over_ends();
         if !out.is_empty() {
             self.note(format_args!("driver ticks"));
         }
