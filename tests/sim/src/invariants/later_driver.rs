@@ -230,6 +230,7 @@ fn took_over(world: &mut World, round: Option<Round>) {
     if let Some(takeover) = &mut world.driver.takeover {
         takeover.decided = true;
     }
+    world.take_over_ends();
     if let Some(round) = round
         && let Err(what) = is_whole(world, round)
     {

@@ -171,11 +171,11 @@ impl World {
         self.take_over_ends();
     }
 
-    /// The job has planned: hosts that have not come back in time are gone.
-    fn take_over_ends(&mut self) {
+    /// If the take-over of this driver is over, hosts that have not come back are gone.
+    pub(crate) fn take_over_ends(&mut self) {
         let now = self.driver_now();
         let takeover = self.driver.takeover.as_ref();
-        if takeover.is_some_and(|takeover| takeover.until <= now) {
+        if takeover.is_some_and(|takeover| takeover.decided && takeover.until <= now) {
             self.reference.took_over();
         }
     }
