@@ -296,7 +296,7 @@ async fn first_message(
             First::LastWill(introduced(connection, access, |first: &LastWillOf| &first.host).await?)
         }
         // No other purpose is served.
-        Purpose::Store | Purpose::Memory => {
+        Purpose::Store | Purpose::Memory | Purpose::Rendezvous => {
             First::Store(introduced(connection, access, |first: &StoreOf| &first.host).await?)
         }
     })

@@ -3,7 +3,8 @@
 //! This crate does no I/O, so that the simulation, the fuzz targets and every shell share one definition. A message is
 //! a length-delimited frame with a JSON body ([`frame`]). A connection between hosts starts with mutual TLS, and
 //! then with a message each way ([`opening`]). Then driver and agent exchange the messages of [`control`].
-//! An agent and its workers exchange those of [`local`]. [`store`] has its own connections.
+//! An agent and its workers exchange those of [`local`]. [`store`] has its own connections. The nodes of a dynamic rendezvous,
+//! which has neither driver nor agents, exchange those of [`rendezvous`] with their server.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod ids;
 pub mod local;
 mod millis;
 pub mod opening;
+pub mod rendezvous;
 pub mod store;
 pub mod topology;
 

@@ -32,6 +32,8 @@ pub enum Purpose {
     Store,
     /// The death of an agent, which its reaper process reports to the driver.
     LastWill,
+    /// The state or the keys of a dynamic rendezvous, from a node to the server of its endpoint ([`crate::rendezvous`]).
+    Rendezvous,
 }
 
 /// What an opening has agreed on.

@@ -25,6 +25,7 @@ mod keys;
 mod operations;
 mod payload;
 mod process;
+mod rendezvous;
 mod round;
 mod sampler;
 mod setup;
@@ -46,6 +47,10 @@ mod _native {
         data::{Batch, Column, Data, Image, PlanPreview, columns, images, note, plan},
         keys::Keys,
         process::{fail, finish, in_round, init, shutdown, world},
+        rendezvous::{
+            RendezvousHolder, RendezvousNode, RendezvousServer, rendezvous_endpoint,
+            rendezvous_is_local, rendezvous_keys,
+        },
         round::{
             collective_queue, fetch_base, host_at_risk, job_keys, join, on_hosts_updated, park,
             resume, round_keys, sync, training,

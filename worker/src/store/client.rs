@@ -23,7 +23,12 @@ use elasticrun_protocol::{
     store::{Answer, FromClient, Namespace, Op, Refused, Request, Value},
 };
 
-use super::{connection::StoreConnection, exchange::Exchange, standalone::StandaloneStore};
+use super::{
+    connection::StoreConnection,
+    dial::{AgentDialler, Dial},
+    exchange::Exchange,
+    standalone::StandaloneStore,
+};
 use crate::{Error, Interrupt};
 
 /// Where the store is.
@@ -31,10 +36,9 @@ use crate::{Error, Interrupt};
 enum Backend {
     /// In this single process.
     Standalone(Box<Mutex<StandaloneStore>>),
-    /// Behind the agent.
-    Agent {
-        socket: PathBuf,
-        process: Process,
+    /// Behind a connection.
+    Remote {
+        dial: Box<dyn Dial>,
         /// `None` before the first request, and after the connection has ended.
         connection: Mutex<Option<Arc<StoreConnection>>>,
     },
@@ -94,9 +98,13 @@ impl Client {
 
     /// The store of a job, for one of its workers.
     pub(crate) fn for_worker(socket: PathBuf, process: Process) -> Self {
-        Self::new(Backend::Agent {
-            socket,
-            process,
+        Self::remote(AgentDialler { socket, process })
+    }
+
+    /// The store behind the connections of a dialler.
+    pub(super) fn remote(dial: impl Dial + 'static) -> Self {
+        Self::new(Backend::Remote {
+            dial: Box::new(dial),
             connection: Mutex::default(),
         })
     }
@@ -148,7 +156,7 @@ impl Client {
                 answers.into_iter().for_each(|answer| self.answered(answer));
                 number
             }
-            Backend::Agent { connection, .. } => self.send(&mut lock(connection), version, ask)?,
+            Backend::Remote { connection, .. } => self.send(&mut lock(connection), version, ask)?,
         };
         Ok(Exchange::new(Arc::clone(self), number, answer, timeout))
     }
@@ -168,10 +176,10 @@ impl Client {
             *connection = Some(self.connect()?);
         }
         let Some(open) = connection else {
-            return Err(unreachable("there is no connection to the agent"));
+            return Err(unreachable("there is no connection to the store"));
         };
         if version > open.version() {
-            let peer = "agent of this host".to_owned();
+            let peer = open.peer().to_owned();
             return Err(Error::Store(Refused::Unsupported { peer }));
         }
         let request = ask(open.number())?;
@@ -186,7 +194,7 @@ impl Client {
         }
         // If the connection ended meanwhile, its thread may not have seen this call.
         if open.has_ended() {
-            self.connection_ended(open.number(), "the agent closed the connection");
+            self.connection_ended(open.number(), "the connection has ended");
         }
         Ok(number)
     }
@@ -197,13 +205,12 @@ impl Client {
         calls.connections += 1;
         let number = calls.connections;
         drop(calls);
-        let Backend::Agent {
-            socket, process, ..
-        } = &self.backend
-        else {
-            return Err(unreachable("this process has no agent"));
+        let Backend::Remote { dial, .. } = &self.backend else {
+            return Err(unreachable(
+                "the store of a single process has no connection",
+            ));
         };
-        StoreConnection::open(number, socket, *process, Arc::clone(self))
+        StoreConnection::open(number, dial.dial()?, Arc::clone(self))
     }
 
     /// Cancels a request that is no longer waited for.
@@ -241,7 +248,7 @@ impl Client {
     fn tell(&self, message: FromClient) {
         match &self.backend {
             Backend::Standalone(store) => lock(store).tell(message),
-            Backend::Agent { connection, .. } => {
+            Backend::Remote { connection, .. } => {
                 let frame = frame::to_frame(&message);
                 if let (Some(connection), Ok(frame)) = (&*lock(connection), frame) {
                     // If that fails, the connection ends and its requests are cancelled.
@@ -319,7 +326,7 @@ impl Client {
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         match &self.backend {
             Backend::Standalone(store) => lock(store).next_deadline(),
-            Backend::Agent { .. } => None,
+            Backend::Remote { .. } => None,
         }
     }
 

@@ -1,12 +1,11 @@
-//! The connection to the agent for store requests, and the thread that reads it.
+//! The connection for store requests, and the thread that reads it.
 //!
-//! A caller passes to the kernel what the socket takes at once. The thread sends the rest. An agent
+//! A caller passes to the kernel what the socket takes at once. The thread sends the rest. A peer
 //! that does not read therefore blocks no call, and all calls end at once when their round is over.
 
 use std::{
     io,
-    os::{fd::AsFd, unix::net::UnixStream},
-    path::Path,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,9 +13,7 @@ use std::{
     thread,
 };
 
-use elasticrun_protocol::{
-    FromWorker, Process, ToWorker, frame::FrameBuffer, opening::MAX_VERSION, store::Answer,
-};
+use elasticrun_protocol::{frame::FrameBuffer, store::Answer};
 use elasticrun_shm::fds;
 use nix::{
     errno::Errno,
@@ -24,19 +21,21 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 
-use super::Client;
-use crate::{Error, agent::request};
+use super::{Client, dial::DialledStore};
+use crate::Error;
 
-/// Maximum number of bytes that may wait for an agent that does not read.
+/// Maximum number of bytes that may wait for a peer that does not read.
 const MAX_UNSENT: usize = 64 << 20;
 
 /// A connection for store requests.
 #[derive(Debug)]
 pub(super) struct StoreConnection {
     number: u64,
-    stream: UnixStream,
-    /// The protocol version that worker and agent speak.
+    socket: OwnedFd,
+    /// The protocol version that both ends speak.
     version: u16,
+    /// The other end, for messages.
+    peer: &'static str,
     /// Bytes that the kernel has not taken yet.
     unsent: Mutex<Vec<u8>>,
     /// Signalled when there are unsent bytes.
@@ -45,24 +44,24 @@ pub(super) struct StoreConnection {
 }
 
 impl StoreConnection {
-    /// Connects, registers, and starts the thread. Answers go to the client.
+    /// Starts the thread of a connection. Answers go to the client.
     pub(super) fn open(
         number: u64,
-        socket: &Path,
-        process: Process,
+        dialled: DialledStore,
         client: Arc<Client>,
     ) -> Result<Arc<Self>, Error> {
-        let lost = |error: io::Error| Error::AgentLost {
-            why: format!("{}: {error}", socket.display()),
-        };
-        let stream = UnixStream::connect(socket).map_err(lost)?;
-        let (version, frames) = open_store(&stream, process).map_err(lost)??;
-        stream.set_nonblocking(true).map_err(lost)?;
+        let DialledStore {
+            socket,
+            frames,
+            version,
+            peer,
+        } = dialled;
         let wakeup = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let connection = Arc::new(Self {
             number,
-            stream,
+            socket,
             version,
+            peer,
             unsent: Mutex::default(),
             wakeup: wakeup
                 .map_err(io::Error::from)
@@ -88,7 +87,12 @@ impl StoreConnection {
         self.number
     }
 
-    /// The protocol version that worker and agent speak.
+    /// The other end, for messages.
+    pub(super) fn peer(&self) -> &'static str {
+        self.peer
+    }
+
+    /// The protocol version that both ends speak.
     pub(super) fn version(&self) -> u16 {
         self.version
     }
@@ -102,11 +106,14 @@ impl StoreConnection {
     pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         if unsent.len() + frame.len() > MAX_UNSENT {
-            return Err(io::Error::other("the agent does not read requests"));
+            return Err(io::Error::other(format!(
+                "the {} does not read requests",
+                self.peer
+            )));
         }
         let mut rest = frame;
         if unsent.is_empty() {
-            rest = &frame[bytes_taken(fds::send(&self.stream, frame, &[]))?..];
+            rest = &frame[bytes_taken(fds::send(&self.socket, frame, &[]))?..];
         }
         if !rest.is_empty() {
             unsent.extend_from_slice(rest);
@@ -127,8 +134,11 @@ impl StoreConnection {
             }
             self.wait()?;
             self.flush()?;
-            match fds::recv(&self.stream, &mut bytes, &mut Vec::new()) {
-                Ok(0) => return Err(io::Error::other("the agent closed the connection")),
+            match fds::recv(&self.socket, &mut bytes, &mut Vec::new()) {
+                Ok(0) => {
+                    let why = format!("the {} closed the connection", self.peer);
+                    return Err(io::Error::other(why));
+                }
                 Ok(count) => frames.extend(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -146,7 +156,7 @@ impl StoreConnection {
             false => PollFlags::POLLIN | PollFlags::POLLOUT,
         };
         let mut sources = [
-            PollFd::new(self.stream.as_fd(), wanted),
+            PollFd::new(self.socket.as_fd(), wanted),
             PollFd::new(self.wakeup.as_fd(), PollFlags::POLLIN),
         ];
         loop {
@@ -165,7 +175,7 @@ impl StoreConnection {
     fn flush(&self) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         if !unsent.is_empty() {
-            let count = bytes_taken(fds::send(&self.stream, &unsent, &[]))?;
+            let count = bytes_taken(fds::send(&self.socket, &unsent, &[]))?;
             unsent.drain(..count);
         }
         Ok(())
@@ -178,25 +188,4 @@ fn bytes_taken(sent: io::Result<usize>) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         other => other,
     }
-}
-
-/// Opens the store on a new connection and waits for the agent's answer. Returns the protocol
-/// version, and the bytes received after the answer.
-fn open_store(
-    stream: &UnixStream,
-    process: Process,
-) -> io::Result<Result<(u16, FrameBuffer), Error>> {
-    let open = FromWorker::OpenStore {
-        local_rank: process.local_rank,
-        generation: process.generation,
-        version: MAX_VERSION,
-    };
-    Ok(match request(stream, &open)? {
-        (ToWorker::StoreOpened, frames) => Ok((3, frames)),
-        (ToWorker::StoreReady { version }, frames) => Ok((version, frames)),
-        (ToWorker::Refused { why }, _) => Err(Error::Refused { why }),
-        _ => Err(Error::Protocol {
-            why: "it answered the opening of the store with something else".to_owned(),
-        }),
-    })
 }

@@ -28,17 +28,19 @@
 mod call;
 mod client;
 mod connection;
+mod dial;
 mod exchange;
 mod large;
 mod standalone;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use elasticrun_protocol::store::Namespace;
 
 use crate::Error;
 pub use call::Call;
 pub(crate) use client::Client;
+pub use dial::DialledStore;
 pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_PIECE, Op, Refused, Value};
 
 /// Timeout of operations that do not wait for keys.
@@ -64,6 +66,13 @@ impl fmt::Debug for Store {
 impl Store {
     pub(crate) fn new(client: Arc<Client>, namespace: Namespace) -> Self {
         Self { client, namespace }
+    }
+
+    /// The keys of a store that has no agent, such as that of a rendezvous. `dial` opens a
+    /// connection to it, at the first request and after each end of a connection.
+    pub fn dialled_by(dial: impl Fn() -> io::Result<DialledStore> + Send + Sync + 'static) -> Self {
+        let client = Client::remote(dial::FunctionDialler(dial));
+        Self::new(Arc::new(client), Namespace::Job)
     }
 
     /// Writes a value.

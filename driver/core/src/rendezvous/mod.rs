@@ -26,7 +26,8 @@
 //! - replace the state only if the token is the expected one, and give a larger token for each write, for ever;
 //! - report each write to all nodes ([`Event::StateChanged`]). Lost reports cost time: a node learns at its next heartbeat.
 //!
-//! [`MemoryHolder`] is one in memory. Other holders keep the bytes of [`State::encode`].
+//! [`MemoryHolder`] is one in memory. Other holders keep the bytes of [`State::encode`]: [`server::Server`] does so for nodes
+//! that connect to it.
 //!
 //! # Invariants
 //! - **D1** The ranks of a complete round are 0..n-1, each once, and `min_nodes <= n <= max_nodes`.
@@ -77,6 +78,7 @@ pub mod mutant;
 mod node_id;
 mod op;
 mod results;
+pub mod server;
 mod settings;
 mod state;
 

@@ -4,6 +4,7 @@ mod actions;
 mod codec;
 mod harness;
 mod holder;
+mod server;
 mod settings;
 mod states;
 mod table;

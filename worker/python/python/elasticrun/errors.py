@@ -28,6 +28,12 @@ __all__ = [
     "MissingResultsError",
     "NotInitialized",
     "Removed",
+    "RendezvousClosed",
+    "RendezvousCorrupt",
+    "RendezvousError",
+    "RendezvousReleased",
+    "RendezvousTimeout",
+    "RendezvousUnreachable",
     "StateError",
     "StateLostError",
     "Stopped",
@@ -116,6 +122,30 @@ class StateError(ElasticrunError):
 
 class DataError(ElasticrunError):
     """Rows cannot be read, or their audit cannot be written. The message names file, row group and column."""
+
+
+class RendezvousError(ElasticrunError):
+    """A rendezvous of ``torchrun --rdzv-backend=elasticrun`` failed. The handler raises the class of torch for each reason."""
+
+
+class RendezvousClosed(RendezvousError):
+    """The rendezvous is closed: the job is over."""
+
+
+class RendezvousReleased(RendezvousError):
+    """The rendezvous closed while this node was redundant. The node was not needed, and this is no failure."""
+
+
+class RendezvousTimeout(RendezvousError):
+    """Too few nodes came in time."""
+
+
+class RendezvousUnreachable(RendezvousError):
+    """No server answers at the endpoint."""
+
+
+class RendezvousCorrupt(RendezvousError):
+    """The state of the rendezvous cannot be read, for example because nodes run different releases."""
 
 
 class WorkerTraceback(ElasticrunError):

@@ -1,4 +1,4 @@
-"""The job's key-value store as a torch.distributed store."""
+"""Key-value stores of this package as torch.distributed stores: that of a job, and that of a rendezvous."""
 
 from __future__ import annotations
 
@@ -40,34 +40,15 @@ def _with_errors_of_torch(method: Callable[P, R]) -> Callable[P, R]:
 
 
 #: torch holds a reference to the C++ part of a store only, and calls the Python part at any time, so stores live forever.
-_alive: list[Store] = []
+_alive: list[KeyStore] = []
 
 
-class Store(C10dStore):
-    """Keys and values that all workers of the job share. The job provides the store, so no server must be started.
+class KeyStore(C10dStore):
+    """Keys and values behind :class:`elasticrun._native.Keys`, with the methods of torch's stores."""
 
-    Use it for torch groups that need a store: ``init_process_group("gloo", store=...)``. Keys of a round are deleted when the
-    next round starts, so no worker reads the address of a dead peer.
-
-    Args:
-        timeout: maximum wait for a key.
-        keys: ``"job"`` for keys that persist while the job runs, ``"round"`` for keys of the current round.
-
-    Methods raise ``torch.distributed.DistStoreError``, as torch's own stores do: after a timeout with the text of TCPStore, and for
-    what the store refuses, such as a value for which it has no room. A refusal is also a :class:`elasticrun.errors.StoreError`.
-
-    Raises:
-        ValueError: ``keys`` is neither.
-        ElasticrunError: ``keys="round"``, and this process is in no round.
-    """
-
-    def __init__(self, timeout: timedelta = timedelta(minutes=5), *, keys: Literal["job", "round"] = "job") -> None:
+    def __init__(self, keys: _native.Keys, timeout: timedelta) -> None:
         super().__init__()
-        lifecycle.require("Store")
-        if keys not in ("job", "round"):
-            raise ValueError(f"keys={keys!r}: those of the 'job' or of the 'round'")
-        self._keys = _native.job_keys() if keys == "job" else _native.round_keys()
-        self._round = _native.world().round if keys == "round" else None
+        self._keys = keys
         self.set_timeout(timeout)
         _alive.append(self)
 
@@ -185,7 +166,7 @@ class Store(C10dStore):
         """True: append, multi_get and multi_set are supported."""
         return True
 
-    def clone(self) -> Store:
+    def clone(self) -> KeyStore:
         """Returns this store, which threads may share."""
         return self
 
@@ -194,10 +175,7 @@ class Store(C10dStore):
     getNumKeys = num_keys
 
     def _record_addresses(self, values: Sequence[bytes]) -> None:
-        """Records the addresses that a group publishes in the keys of a round."""
-        if self._round is not None:
-            for value in values:
-                connections.record_addresses(self._round, value)
+        """Sees the values that are written or read. They may be addresses that a group publishes."""
 
     def _seconds(self) -> float:
         # torch's stubs lack the property.
@@ -213,6 +191,37 @@ class Store(C10dStore):
             raise dist.DistStoreError(
                 f"wait timeout after {round(seconds * 1000)}ms, keys: {named}; check that the process that writes them is alive"
             ) from error
+
+class Store(KeyStore):
+    """Keys and values that all workers of the job share. The job provides the store, so no server must be started.
+
+    Use it for torch groups that need a store: ``init_process_group("gloo", store=...)``. Keys of a round are deleted when the
+    next round starts, so no worker reads the address of a dead peer.
+
+    Args:
+        timeout: maximum wait for a key.
+        keys: ``"job"`` for keys that persist while the job runs, ``"round"`` for keys of the current round.
+
+    Methods raise ``torch.distributed.DistStoreError``, as torch's own stores do: after a timeout with the text of TCPStore, and for
+    what the store refuses, such as a value for which it has no room. A refusal is also a :class:`elasticrun.errors.StoreError`.
+
+    Raises:
+        ValueError: ``keys`` is neither.
+        ElasticrunError: ``keys="round"``, and this process is in no round.
+    """
+
+    def __init__(self, timeout: timedelta = timedelta(minutes=5), *, keys: Literal["job", "round"] = "job") -> None:
+        lifecycle.require("Store")
+        if keys not in ("job", "round"):
+            raise ValueError(f"keys={keys!r}: those of the 'job' or of the 'round'")
+        super().__init__(_native.job_keys() if keys == "job" else _native.round_keys(), timeout)
+        self._round = _native.world().round if keys == "round" else None
+
+    def _record_addresses(self, values: Sequence[bytes]) -> None:
+        """Records the addresses that a group publishes in the keys of a round."""
+        if self._round is not None:
+            for value in values:
+                connections.record_addresses(self._round, value)
 
 
 def round_store(world: _native.WorldInfo, name: str) -> C10dStore:

@@ -1,0 +1,225 @@
+//! The connection of a node to the server, opened again when it breaks.
+
+use std::{io, time::Duration};
+
+use elasticrun_core::rendezvous::{Event, HolderError, RequestId, Snapshot, State, Token};
+use elasticrun_protocol::{
+    Blob, frame,
+    rendezvous::{self, Channel, FromNode, MAX_STATE, ToNode},
+};
+use tokio::{net::TcpStream, task::JoinHandle};
+
+use crate::{Dialled, Endpoint, Error, connection::Connection};
+
+/// How long one attempt to connect may take. The machine repeats it.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The connection of a node to the server.
+#[derive(Debug)]
+pub(super) struct Link {
+    endpoint: Endpoint,
+    run: String,
+    state: LinkState,
+    /// The request without an answer.
+    outstanding: Option<RequestId>,
+    /// Whether anything was received since the last request was sent.
+    heard: bool,
+    /// Frames for the connection that is being opened.
+    unsent: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum LinkState {
+    Idle,
+    Dialling(JoinHandle<Result<Dialled, Error>>),
+    Open(Box<Connection>),
+}
+
+/// What a link has for the machine.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Something to step the machine with.
+    Event(Event),
+    /// The same. If nothing is written because of it, [`Link::seen`] tells the server.
+    Report(Event),
+    /// The connection has ended. The request without an answer, if any, has failed.
+    Lost(Option<Event>),
+}
+
+impl Link {
+    pub(super) fn new(endpoint: Endpoint, run: String) -> Self {
+        Self {
+            endpoint,
+            run,
+            state: LinkState::Idle,
+            outstanding: None,
+            heard: true,
+            unsent: Vec::new(),
+        }
+    }
+
+    /// Opens the connection if there is none.
+    pub(super) fn open(&mut self) {
+        if matches!(self.state, LinkState::Idle) {
+            let (endpoint, run) = (self.endpoint.clone(), self.run.clone());
+            let channel = Channel::State { watch: true };
+            self.state = LinkState::Dialling(tokio::task::spawn_blocking(move || {
+                endpoint.dial(&run, channel, DIAL_TIMEOUT)
+            }));
+        }
+    }
+
+    pub(super) fn read(&mut self, request: RequestId) {
+        let RequestId(number) = request;
+        self.ask(request, &FromNode::Read { request: number });
+    }
+
+    pub(super) fn compare_and_set(&mut self, request: RequestId, expected: Token, state: &State) {
+        let RequestId(number) = request;
+        let write = FromNode::CompareAndSet {
+            request: number,
+            expected: Some(expected.0),
+            state: Blob(state.encode()),
+        };
+        self.ask(request, &write);
+    }
+
+    /// Whether a connection is open.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, LinkState::Open(_))
+    }
+
+    /// Tells the server that a report led to no write.
+    pub(super) fn seen(&mut self) {
+        self.send(&FromNode::Seen);
+    }
+
+    fn ask(&mut self, request: RequestId, message: &FromNode) {
+        if self.outstanding.is_some() && !self.heard {
+            // The machine gives a request up after its timeout. A connection without a word since then is dead.
+            tracing::info!(endpoint = %self.endpoint, "the server of the rendezvous is silent: connecting again");
+            self.state = LinkState::Idle;
+            self.unsent.clear();
+        }
+        self.outstanding = Some(request);
+        self.heard = false;
+        self.open();
+        self.send(message);
+    }
+
+    fn send(&mut self, message: &FromNode) {
+        match frame::to_frame(message) {
+            Ok(frame) => match &mut self.state {
+                LinkState::Open(connection) => connection.send(&frame),
+                LinkState::Dialling(_) => self.unsent.extend_from_slice(&frame),
+                LinkState::Idle => {}
+            },
+            Err(error) => {
+                tracing::error!(%error, max = MAX_STATE, "the state of the rendezvous is too long");
+            }
+        }
+    }
+
+    /// Waits for the next event. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Heard {
+        loop {
+            match &mut self.state {
+                LinkState::Idle => return std::future::pending().await,
+                LinkState::Dialling(dialling) => {
+                    let dialled = dialling.await.map_err(io::Error::other);
+                    if let Err(lost) = self.dialled(dialled) {
+                        return lost;
+                    }
+                }
+                LinkState::Open(connection) => match connection.frames().next_message::<ToNode>() {
+                    Ok(Some(message)) => {
+                        self.heard = true;
+                        if let Some(heard) = self.heard(message) {
+                            return heard;
+                        }
+                    }
+                    Ok(None) => {
+                        if let Err(error) = connection.progress(true).await {
+                            return self.lost(&error);
+                        }
+                    }
+                    Err(error) => return self.lost(&error),
+                },
+            }
+        }
+    }
+
+    fn dialled(&mut self, dialled: io::Result<Result<Dialled, Error>>) -> Result<(), Heard> {
+        let opened = dialled.and_then(|dialled| {
+            let Dialled { stream, frames } = dialled.map_err(io::Error::other)?;
+            stream.set_nonblocking(true)?;
+            Ok(Connection::new(TcpStream::from_std(stream)?, frames))
+        });
+        match opened {
+            Ok(mut connection) => {
+                connection.send(&std::mem::take(&mut self.unsent));
+                self.state = LinkState::Open(Box::new(connection));
+                Ok(())
+            }
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&mut self, error: &dyn std::fmt::Display) -> Heard {
+        tracing::debug!(endpoint = %self.endpoint, %error, "no connection to the rendezvous");
+        self.state = LinkState::Idle;
+        self.unsent.clear();
+        let failed = self.outstanding.take().map(|request| Event::Failed {
+            request,
+            error: HolderError::Unreachable,
+        });
+        Heard::Lost(failed)
+    }
+
+    fn heard(&mut self, message: ToNode) -> Option<Heard> {
+        Some(match message {
+            ToNode::Current { request, snapshot } => {
+                let request = self.answered(request)?;
+                Heard::Event(match decoded(snapshot) {
+                    Ok(snapshot) => Event::StateRead { request, snapshot },
+                    Err(error) => Event::Failed { request, error },
+                })
+            }
+            ToNode::Written { request, token } => Heard::Event(Event::Written {
+                request: self.answered(request)?,
+                token: Token(token),
+            }),
+            ToNode::Conflict { request, snapshot } => {
+                let Some(request) = self.answered(request) else {
+                    self.seen();
+                    return None;
+                };
+                Heard::Report(match decoded(snapshot) {
+                    Ok(snapshot) => Event::Conflict { request, snapshot },
+                    Err(error) => Event::Failed { request, error },
+                })
+            }
+            ToNode::Changed(snapshot) => match decoded(snapshot) {
+                Ok(snapshot) => Heard::Report(Event::StateChanged(snapshot)),
+                Err(error) => {
+                    tracing::warn!(%error, "a report of the rendezvous is not read");
+                    self.seen();
+                    return None;
+                }
+            },
+        })
+    }
+
+    /// The request, if its answer is awaited.
+    fn answered(&mut self, number: u64) -> Option<RequestId> {
+        (self.outstanding).take_if(|request| request.0 == number)
+    }
+}
+
+fn decoded(snapshot: rendezvous::Snapshot) -> Result<Snapshot, HolderError> {
+    let state = snapshot.state.map(|Blob(bytes)| State::decode(&bytes));
+    Ok(Snapshot {
+        token: Token(snapshot.token),
+        state: state.transpose()?,
+    })
+}
