@@ -40,10 +40,12 @@ enum LinkState {
 pub(super) enum Heard {
     /// Something to step the machine with.
     Event(Event),
-    /// The same. If nothing is written because of it, [`Link::seen`] tells the server.
-    Report(Event),
+    /// The same, after a write that has lost. If no other one follows, [`Link::seen`] tells the server.
+    Lost(Event),
+    /// The same, of a write of another node. Afterwards [`Link::seen`] asks for the next one.
+    Changed(Event),
     /// The connection has ended. The request without an answer, if any, has failed.
-    Lost(Option<Event>),
+    Ended(Option<Event>),
 }
 
 impl Link {
@@ -89,7 +91,7 @@ impl Link {
         matches!(self.state, LinkState::Open(_))
     }
 
-    /// Tells the server that a report led to no write.
+    /// Tells the server that a report is dealt with.
     pub(super) fn seen(&mut self) {
         self.send(&FromNode::Seen);
     }
@@ -173,7 +175,7 @@ impl Link {
             request,
             error: HolderError::Unreachable,
         });
-        Heard::Lost(failed)
+        Heard::Ended(failed)
     }
 
     fn heard(&mut self, message: ToNode) -> Option<Heard> {
@@ -194,13 +196,13 @@ impl Link {
                     self.seen();
                     return None;
                 };
-                Heard::Report(match decoded(snapshot) {
+                Heard::Lost(match decoded(snapshot) {
                     Ok(snapshot) => Event::Conflict { request, snapshot },
                     Err(error) => Event::Failed { request, error },
                 })
             }
             ToNode::Changed(snapshot) => match decoded(snapshot) {
-                Ok(snapshot) => Heard::Report(Event::StateChanged(snapshot)),
+                Ok(snapshot) => Heard::Changed(Event::StateChanged(snapshot)),
                 Err(error) => {
                     tracing::warn!(%error, "a report of the rendezvous is not read");
                     self.seen();

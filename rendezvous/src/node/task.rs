@@ -86,12 +86,16 @@ impl Task {
             Heard::Event(event) => {
                 self.step(event);
             }
-            Heard::Report(event) => {
+            Heard::Lost(event) => {
                 if !self.step(event) {
                     self.link.seen();
                 }
             }
-            Heard::Lost(failed) => {
+            Heard::Changed(event) => {
+                self.step(event);
+                self.link.seen();
+            }
+            Heard::Ended(failed) => {
                 match failed {
                     Some(event) => _ = self.step(event),
                     None => self.observe(),

@@ -1,0 +1,265 @@
+"""torchrun --rdzv-backend=elasticrun: real torchrun processes, each a node, on one machine."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.jobs import TIMEOUT, Job, Starter
+
+from elasticrun import _native
+
+#: Sums over gloo and says who took part. Trains on until the file exists, if one is given.
+TRAIN = """
+    import os, sys, time
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    print(f"TRAINS rank {rank} of {size}, sum {int(total)}", flush=True)
+    while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    dist.destroy_process_group()
+    print(f"DONE {rank}", flush=True)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Nodes:
+    """Starts torchrun processes with one endpoint. The first one serves it.
+
+    Attributes:
+        told: the file that ends training.
+    """
+
+    def __init__(self, start: Starter, folder: Path) -> None:
+        self._start = start
+        self.port = free_port()
+        self.told = folder / "told"
+        self._script = start.script(TRAIN, "train.py")
+        self._has_server = False
+
+    def start(self, nodes: str, *conf: str, run_id: str = "job", waits: bool = False, restarts: int = 3) -> Job:
+        """Starts a node. With ``waits``, it trains until :meth:`tell`."""
+        options = ",".join(["last_call_timeout=1", "join_timeout=120", *conf])
+        words = [str(self.told)] if waits else []
+        job = self._start.command(
+            *(sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=elasticrun"),
+            *(f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--rdzv-id={run_id}", f"--rdzv-conf={options}"),
+            *(f"--nnodes={nodes}", "--nproc-per-node=1", f"--max-restarts={restarts}", str(self._script), *words),
+        )
+        if not self._has_server:
+            self._has_server = True
+            self._wait_for_server(job)
+        return job
+
+    def tell(self) -> None:
+        """Ends training."""
+        self.told.touch()
+
+    def watcher(self, nodes: tuple[int, int], run_id: str = "job") -> _native.RendezvousNode:
+        """A node that is no torchrun."""
+        name = f"watcher-{time.monotonic_ns()}"
+        return _native.RendezvousNode(f"127.0.0.1:{self.port}", f"elasticrun/{run_id}", name, nodes, [])
+
+    def _wait_for_server(self, job: Job) -> None:
+        until = time.monotonic() + TIMEOUT
+        while time.monotonic() < until:
+            assert job.process.poll() is None, job.text
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("nobody serves the rendezvous")
+
+
+@pytest.fixture
+def nodes(start: Starter, tmp_path: Path) -> Nodes:
+    return Nodes(start, tmp_path)
+
+
+def test_two_nodes_train(nodes: Nodes) -> None:
+    jobs = [nodes.start("2"), nodes.start("2")]
+    text = "\n".join(job.succeed() for job in jobs)
+    assert sorted(re.findall("TRAINS .*", text)) == ["TRAINS rank 0 of 2, sum 2", "TRAINS rank 1 of 2, sum 2"]
+    assert text.count("DONE") == 2
+
+
+def test_a_node_that_comes_late_is_taken_in(nodes: Nodes) -> None:
+    jobs = [nodes.start("2:3", waits=True) for _ in range(2)]
+    for job in jobs:
+        job.until("of 2, sum 2")
+    jobs.append(nodes.start("2:3", waits=True))
+    for job in jobs:
+        job.until("of 3, sum 3")
+    nodes.tell()
+    for job in jobs:
+        job.succeed()
+
+
+def test_after_sigterm_of_a_node_the_others_go_on_at_once(nodes: Nodes) -> None:
+    # Without its word, they would miss it after three hours.
+    jobs = [nodes.start("2:3", "keep_alive_interval=3600", waits=True) for _ in range(3)]
+    for job in jobs:
+        job.until("of 3, sum 3")
+    jobs[2].process.send_signal(signal.SIGTERM)
+    for job in jobs[:2]:
+        job.until("of 2, sum 2")
+    nodes.tell()
+    for job in jobs[:2]:
+        job.succeed()
+    assert "SignalException" in jobs[2].fail()
+
+
+def test_a_node_that_is_killed_is_missed_by_its_heartbeats(nodes: Nodes) -> None:
+    jobs = [nodes.start("2:3", "keep_alive_interval=1", waits=True) for _ in range(3)]
+    for job in jobs:
+        job.until("of 3, sum 3")
+    # The whole group: the worker of a killed agent would go on.
+    jobs[2].process.kill()
+    for job in jobs[:2]:
+        job.until("of 2, sum 2")
+    nodes.tell()
+    for job in jobs[:2]:
+        job.succeed()
+
+
+def test_a_redundant_node_ends_well_with_the_job(nodes: Nodes) -> None:
+    jobs = [nodes.start("2", waits=True) for _ in range(2)]
+    for job in jobs:
+        job.until("of 2, sum 2")
+    redundant = nodes.start("2", waits=True)
+    # A node that comes after it is redundant too, and knows nothing of a place: the third one has arrived.
+    wait_for_nodes(nodes, 3)
+    nodes.tell()
+    for job in jobs:
+        job.succeed()
+    assert "TRAINS" not in redundant.succeed()
+
+
+def test_a_redundant_node_takes_over(nodes: Nodes) -> None:
+    jobs = [nodes.start("2", waits=True) for _ in range(2)]
+    for job in jobs:
+        job.until("of 2, sum 2")
+    jobs.append(nodes.start("2", waits=True))
+    wait_for_nodes(nodes, 3)
+    jobs[1].process.send_signal(signal.SIGTERM)
+    jobs[0].until("of 2, sum 2")
+    jobs[2].until("of 2, sum 2")
+    nodes.tell()
+    jobs[0].succeed()
+    jobs[2].succeed()
+
+
+def test_two_runs_share_an_endpoint_and_its_server_stays_for_both(nodes: Nodes) -> None:
+    first = nodes.start("1", run_id="first")
+    second = nodes.start("1", run_id="second", waits=True)
+    second.until("of 1, sum 1")
+    first.until("still serving the rendezvous of 1 nodes of other runs")
+    nodes.tell()
+    second.succeed()
+    first.succeed()
+
+
+def test_a_failure_restarts_the_workers_of_all_nodes(nodes: Nodes, start: Starter, tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    nodes._script = start.script(
+        f"""
+        import os, sys
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0 and not os.path.exists({str(once)!r}):
+            open({str(once)!r}, "w").close()
+            os._exit(3)
+        dist.barrier()
+        print("DONE of", dist.get_world_size(), flush=True)
+        """,
+        "fails_once.py",
+    )
+    jobs = [nodes.start("2"), nodes.start("2")]
+    for job in jobs:
+        assert "DONE of 2" in job.succeed()
+
+
+def test_a_job_that_failed_ends_on_all_nodes(nodes: Nodes, start: Starter) -> None:
+    nodes._script = start.script("raise SystemExit(7)", "fails.py")
+    jobs = [nodes.start("2", restarts=0), nodes.start("2", restarts=0)]
+    for job in jobs:
+        assert "exitcode  : 7" in job.fail()
+
+
+def test_a_node_after_the_end_is_told(nodes: Nodes) -> None:
+    late = "a run of another node"
+    first = nodes.start("1", run_id="first")
+    keeper = nodes.start("1", run_id="keeper", waits=True)
+    keeper.until("of 1, sum 1")
+    first.until("still serving")
+    text = nodes.start("1", run_id="first").fail()
+    assert "RendezvousClosedError: the rendezvous of run first is closed" in text or "the rendezvous is closed" in text, late
+    nodes.tell()
+    keeper.succeed()
+    first.succeed()
+
+
+def test_an_endpoint_out_of_reach_is_named_in_one_line(nodes: Nodes) -> None:
+    nodes._has_server = True
+    text = nodes.start("1", "is_host=0", "read_timeout=1").fail()
+    last = text.splitlines()[-1]
+    assert last.startswith("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: no rendezvous at 127.0.0.1:")
+    assert "Connection refused" in last
+    assert "During handling" not in text
+    assert "direct cause" not in text
+
+
+def test_too_few_nodes_are_a_timeout(nodes: Nodes) -> None:
+    text = nodes.start("2", "join_timeout=1").fail()
+    assert "RendezvousTimeoutError: the rendezvous did not complete in time" in text.splitlines()[-1]
+
+
+def test_a_node_without_its_server_fails_in_time(nodes: Nodes) -> None:
+    conf = ("keep_alive_interval=1", "heartbeat_timeout=1", "read_timeout=2")
+    jobs = [nodes.start("2", *conf, waits=True) for _ in range(2)]
+    for job in jobs:
+        job.until("of 2, sum 2")
+    jobs[0].process.send_signal(signal.SIGTERM)
+    jobs[0].fail()
+    text = jobs[1].fail()
+    assert "its server has ended or cannot be reached" in text.splitlines()[-1]
+
+
+def wait_for_nodes(nodes: Nodes, count: int) -> None:
+    """Waits until so many torchrun processes are on a list of the run."""
+    holder = _native.RendezvousHolder(f"127.0.0.1:{nodes.port}", "elasticrun/job", TIMEOUT)
+    until = time.monotonic() + TIMEOUT
+    while time.monotonic() < until:
+        state, _ = holder.read()
+        if state is not None and state.count(b'"role"') >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{count} nodes do not come")
+
+
+@pytest.fixture
+def threads() -> Iterator[list[threading.Thread]]:
+    """Threads that are awaited."""
+    started: list[threading.Thread] = []
+    yield started
+    for thread in started:
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
