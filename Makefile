@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -34,8 +34,8 @@ PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) 
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests)
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
-TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
-BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch commit data order notice plugins spark
+TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
+BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit data order notice plugins spark
 FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
@@ -127,6 +127,9 @@ test-notices: ## 1,000 termination notices of three clouds to a job of four host
 test-horovod: setup ## Horovod's own elastic examples and scenarios; needs a checkout: HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
+test-torch-rdzv: setup ## PyTorch's own tests of rendezvous back ends, stores and agents; needs a checkout: PYTORCH_SRC=DIR
+	PYTORCH_SRC="$(PYTORCH_SRC)" worker/python/test_torch_rdzv.sh
+
 test-horovod-spark: ## Horovod's own elastic scenarios on Spark 3.5; needs HOROVOD_SRC=DIR and Java 17; SPARK=spark4 for Spark 4
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod_spark.sh $(or $(SPARK),spark35)
 
@@ -169,7 +172,7 @@ else
 test: check unit process python spark test-cloud ## Runs what CI runs; one suite: NAME=unit, process, ssh, python, spark, cloud, ...
 endif
 
-test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
+test-full: test chaos-smoke test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod test-torch-rdzv ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR and PYTORCH_SRC=DIR, else their suites are skipped
 	# 20 kills in a job of each of Lightning, Transformers and Accelerate.
 	worker/python/test_frameworks.sh frameworks_torch -m kills
 	worker/python/test_frameworks.sh composer
@@ -227,6 +230,10 @@ bench-recovery-torch: ## The same with torch, compared with torchrun; a quarter 
 
 bench-restart-torch: ## The restart of a script without the SDK, with standby interpreters and without, compared with torchrun
 	benches/python.sh restart_torch.py
+
+bench-rdzv-torch: ## Rendezvous of up to 1,000 nodes by the back end elasticrun, compared with torch's c10d; NODES="4 16" for these
+	cargo build --locked --release -q -p elasticrun-rendezvous --example bench_nodes
+	benches/python.sh rdzv_torch.py --binary $${CARGO_TARGET_DIR:-target}/release/examples/bench_nodes $(if $(NODES),--nodes $(NODES))
 
 bench-commit: ## Commits of a torch state compared with memcpy; steps compared with DDP on gloo
 	benches/python.sh commit_torch.py

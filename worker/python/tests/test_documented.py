@@ -34,6 +34,7 @@ SECTIONS = {
     "elasticrun.torch": "elasticrun.torch",
     "elasticrun.torch.elastic": "elasticrun.torch.elastic",
     "elasticrun.torch.launch": "elasticrun.torch.launch",
+    "elasticrun.torch.rendezvous": "elasticrun.torch.rendezvous",
     "elasticrun.transformers": "elasticrun.transformers",
 }
 

@@ -192,6 +192,7 @@ class KeyStore(C10dStore):
                 f"wait timeout after {round(seconds * 1000)}ms, keys: {named}; check that the process that writes them is alive"
             ) from error
 
+
 class Store(KeyStore):
     """Keys and values that all workers of the job share. The job provides the store, so no server must be started.
 

@@ -13,11 +13,10 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
-from elasticrun import _native, errors
+from elasticrun import errors
 
 from .serving import Endpoint
 from .store import RendezvousStore
-
 
 #: Before each state: who has written it. Behind it: four bytes of checksum.
 _MAGIC = b"torch-rdzv-1:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
@@ -91,10 +92,15 @@ class Endpoint:
             return
         try:
             if not server.wait_for_leave(run, timeout):
-                _logger.warning("nodes of run %s are still connected: the rendezvous at %s ends without them", self.run_id, self)
+                _logger.warning(
+                    "nodes of run %s are still connected: the rendezvous at %s ends without them", self.run_id, self
+                )
             others = server.nodes() - server.nodes(run)
             if others > 0:
-                print(f"elasticrun: still serving the rendezvous of {others} nodes of other runs at {self}", file=sys.stderr)
+                print(
+                    f"elasticrun: still serving the rendezvous of {others} nodes of other runs at {self}",
+                    file=sys.stderr,
+                )
             while server.nodes() > server.nodes(run):
                 server.wait_for_leave(None, 1.0)
         finally:
@@ -119,9 +125,20 @@ class Endpoint:
                     return
                 self.port = server.port
                 served = _served[self.port] = _Served(server)
+                if not self._is_loopback():
+                    print(
+                        f"elasticrun: any program that reaches {self} can join and change this rendezvous, as with c10d",
+                        file=sys.stderr,
+                    )
                 _logger.info("process %d serves the rendezvous at %s", os.getpid(), self)
             served.users += 1
             self._serves = True
+
+    def _is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def _last_user(self) -> _native.RendezvousServer | None:
         """The server, if this was its last user."""

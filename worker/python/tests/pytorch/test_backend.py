@@ -1,0 +1,25 @@
+"""PyTorch's tests of any rendezvous back end, on ours."""
+
+from unittest import TestCase
+
+import checkout
+import endpoints
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
+
+from elasticrun import _native
+from elasticrun.torch.rendezvous import create_backend
+
+_mixin = checkout.module(f"{checkout.RENDEZVOUS}/rendezvous_backend_test.py").RendezvousBackendTestMixin
+
+
+class BackendTest(TestCase, _mixin):
+    _backend: RendezvousBackend
+
+    def setUp(self) -> None:
+        self._params = endpoints.parameters()
+        self._backend, _ = create_backend(self._params)
+
+    def _corrupt_state(self) -> None:
+        holder = _native.RendezvousHolder(self._params.endpoint, f"torch/{self._params.run_id}", 10)
+        written, _ = holder.compare_and_set(b"something else", None)
+        assert written
