@@ -89,7 +89,7 @@ impl Holder {
             ToNode::Written { token, .. } => Ok(Replaced::Written(token)),
             ToNode::Conflict { snapshot, .. } => {
                 // The next write may be long in coming.
-                self.tell(&FromNode::Seen);
+                self.tell(&FromNode::Pass);
                 Ok(Replaced::Conflict(snapshot))
             }
             _ => Err(self.unreachable(unexpected())),

@@ -40,7 +40,7 @@ enum LinkState {
 pub(super) enum Heard {
     /// Something to step the machine with.
     Event(Event),
-    /// The same, after a write that has lost. If no other one follows, [`Link::seen`] tells the server.
+    /// The same, after a write that has lost. If no other one follows, [`Link::pass`] tells the server.
     Lost(Event),
     /// The same, of a write of another node. Afterwards [`Link::seen`] asks for the next one.
     Changed(Event),
@@ -94,6 +94,11 @@ impl Link {
     /// Tells the server that a report is dealt with.
     pub(super) fn seen(&mut self) {
         self.send(&FromNode::Seen);
+    }
+
+    /// Tells the server that no write follows one that has lost.
+    pub(super) fn pass(&mut self) {
+        self.send(&FromNode::Pass);
     }
 
     fn ask(&mut self, request: RequestId, message: &FromNode) {
@@ -193,7 +198,7 @@ impl Link {
             }),
             ToNode::Conflict { request, snapshot } => {
                 let Some(request) = self.answered(request) else {
-                    self.seen();
+                    self.pass();
                     return None;
                 };
                 Heard::Lost(match decoded(snapshot) {

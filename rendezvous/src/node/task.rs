@@ -88,7 +88,7 @@ impl Task {
             }
             Heard::Lost(event) => {
                 if !self.step(event) {
-                    self.link.seen();
+                    self.link.pass();
                 }
             }
             Heard::Changed(event) => {

@@ -77,8 +77,10 @@ pub enum FromNode {
         /// The new state.
         state: Blob,
     },
-    /// The node has dealt with a [`ToNode::Changed`], or with a [`ToNode::Conflict`] after which it writes nothing.
+    /// The node has dealt with a [`ToNode::Changed`]: the next one may come.
     Seen,
+    /// The node writes nothing after a [`ToNode::Conflict`]: others need not wait for it.
+    Pass,
 }
 
 /// A message of the server about the state.

@@ -235,6 +235,27 @@ def test_a_node_without_its_server_fails_in_time(nodes: Nodes) -> None:
     assert "its server has ended or cannot be reached" in text.splitlines()[-1]
 
 
+def test_torch_without_the_back_end_does_not_load_this_package(start: Starter) -> None:
+    text = start.alone("""
+        import sys
+        from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+        print("REGISTERED", "elasticrun" in rendezvous_handler_registry._registry)
+        print("LOADED", [name for name in sys.modules if name.split(".")[0] == "elasticrun"])
+    """)
+    assert "REGISTERED True" in text
+    assert "LOADED []" in text
+
+
+def test_gloo_is_left_alone_in_a_program_that_is_no_worker(start: Starter) -> None:
+    text = start.alone("""
+        import torch.distributed as dist
+        import elasticrun.torch.rendezvous
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        print("SIZE", dist.get_world_size())
+    """)
+    assert "SIZE 1" in text
+
+
 def wait_for_nodes(nodes: Nodes, count: int) -> None:
     """Waits until so many torchrun processes are on a list of the run."""
     holder = _native.RendezvousHolder(f"127.0.0.1:{nodes.port}", "elasticrun/job", TIMEOUT)

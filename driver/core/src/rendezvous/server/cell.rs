@@ -96,12 +96,16 @@ impl Cell {
         }
     }
 
-    /// The connection has dealt with what was sent to it last.
-    pub(super) fn seen(&mut self, now: Time, connection: u64, out: &mut Vec<Command>) {
+    /// The connection has dealt with the last report.
+    pub(super) fn seen(&mut self, connection: u64, out: &mut Vec<Command>) {
         if let Some(watcher) = self.watchers.get_mut(&connection) {
             watcher.unseen = false;
             self.report(out);
         }
+    }
+
+    /// The connection does not repeat the write that it has lost.
+    pub(super) fn pass(&mut self, now: Time, connection: u64, out: &mut Vec<Command>) {
         if self.turn.is_some_and(|(turn, _)| turn == connection) {
             self.end_turn(now, out);
         }

@@ -216,7 +216,8 @@ impl Server {
                 };
                 run.cell.compare_and_set(now, write, out);
             }
-            FromNode::Seen => run.cell.seen(now, connection, out),
+            FromNode::Seen => run.cell.seen(connection, out),
+            FromNode::Pass => run.cell.pass(now, connection, out),
         }
     }
 

@@ -64,6 +64,7 @@ class _GroupFactory:
         process_group = options.process_group
         # In combination with back ends of other devices (cpu:gloo,cuda:nccl) torch requires gloo itself.
         only_gloo = process_group is not None and process_group.name() == "gloo"
+        # A program may import this package and be no worker.
         in_round = lifecycle.is_initialized() and _native.in_round()
         return wrap(group) if only_gloo and in_round else group
 

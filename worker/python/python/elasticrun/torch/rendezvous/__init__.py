@@ -8,7 +8,7 @@ that ends by SIGTERM leaves in order, so the others go on without it at once.
 """
 
 from .backend import ElasticrunRendezvousBackend, create_backend
-from .handler import ElasticrunRendezvousHandler, create_handler, torchrun_handler
+from .handler import ElasticrunRendezvousHandler, create_handler
 from .store import RendezvousStore
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "RendezvousStore",
     "create_backend",
     "create_handler",
-    "torchrun_handler",
 ]

@@ -10,11 +10,9 @@ import os
 import secrets
 import socket
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
 
-from torch._C._distributed_c10d import PrefixStore
-from torch.distributed import Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousError,
@@ -215,11 +213,6 @@ def create_handler(params: RendezvousParameters) -> ElasticrunRendezvousHandler:
         ValueError: a parameter is not valid.
     """
     return ElasticrunRendezvousHandler(params)
-
-
-def torchrun_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """What the entry point ``torchrun.handlers`` of this package gives: :func:`create_handler`."""
-    return create_handler
 
 
 def _run_name(run_id: str) -> str:
