@@ -52,7 +52,7 @@ fn measure(count: usize) -> Result<String, Error> {
         )?)
     });
     let mut nodes = nodes.collect::<Result<Vec<_>, Error>>()?;
-    let (join, join_cpu) = timed(|| join(&nodes, count))?;
+    let (joined, join_cpu) = timed(|| join(&nodes, count))?;
     let leaver = nodes.pop().ok_or("no nodes")?;
     let (rejoin, rejoin_cpu) = timed(|| {
         leaver.exit().wait().map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ fn measure(count: usize) -> Result<String, Error> {
     })?;
     drop(nodes);
     Ok(format!(
-        r#"{{"nodes":{count},"join_s":{join:.3},"join_cpu_s":{join_cpu:.3},"rejoin_s":{rejoin:.3},"rejoin_cpu_s":{rejoin_cpu:.3}}}"#
+        r#"{{"nodes":{count},"join_s":{joined:.3},"join_cpu_s":{join_cpu:.3},"rejoin_s":{rejoin:.3},"rejoin_cpu_s":{rejoin_cpu:.3}}}"#
     ))
 }
 

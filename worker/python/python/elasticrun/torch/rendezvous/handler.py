@@ -74,10 +74,11 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
         self._close_timeout = float(params.get("close_timeout", 30))
         self._endpoint = Endpoint(params)
         self._is_down = False
+        self._closed = False
         self._store: RendezvousStore | None = None
         self._worker_store: TCPStore | None = None
         try:
-            # The first connection waits for the server. Its state is that of torch's rules, which nobody uses here.
+            # The first connection waits for the server. It ends at once.
             self._endpoint.connect(_run_name(self._run_id))
             self._node = _native.RendezvousNode(
                 str(self._endpoint),
@@ -120,7 +121,7 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
 
     def is_closed(self) -> bool:
         """Whether no further round forms, as far as this node knows."""
-        return not self._is_down and self._node.closed
+        return self._closed if self._is_down else self._node.closed
 
     @with_errors_of_torch
     def set_closed(self) -> None:
@@ -142,18 +143,17 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
             Whether the rendezvous is closed.
         """
         if self._is_down:
-            return True
+            return self._closed
         self._is_down = True
-        closed = True
         try:
             self._close_and_exit()
+            self._closed = True
         except RendezvousError as error:
             _logger.warning("the rendezvous of run %s is not closed: %s", self._run_id, error)
-            closed = False
         finally:
             self._node.stop()
         self._endpoint.release(_run_name(self._run_id), self._close_timeout)
-        return closed
+        return self._closed
 
     @with_errors_of_torch
     def _close_and_exit(self) -> None:
@@ -185,6 +185,7 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
 
     def _bootstrap(self, rank: int, store: Store) -> RendezvousStoreInfo:
         """The address at which the workers of this round meet: a store of the agent of rank 0, or a free port there."""
+        self._worker_store = None
         if rank == 0:
             address = self._local_addr or self._endpoint.own_address()
             # A new one for each round: no worker reads what one of an earlier round has written.
