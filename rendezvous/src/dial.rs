@@ -18,12 +18,12 @@ use crate::{Endpoint, Error};
 
 /// How long a peer may be silent before the system asks whether it is there, and how often it asks.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(10))
-    .with_interval(Duration::from_secs(5))
+    .with_time(Duration::from_secs(5))
+    .with_interval(Duration::from_secs(2))
     .with_retries(3);
 
 /// How long the system repeats bytes that the peer does not acknowledge.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// The first and the longest delay between two attempts.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));

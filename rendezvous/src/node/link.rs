@@ -1,4 +1,7 @@
 //! The connection of a node to the server, opened again when it breaks.
+//!
+//! A request without an answer says nothing about the connection, since a write may wait for its turn. TCP notices a peer
+//! that is gone.
 
 use std::{io, time::Duration};
 
@@ -22,8 +25,6 @@ pub(super) struct Link {
     state: LinkState,
     /// The request without an answer.
     outstanding: Option<RequestId>,
-    /// Whether anything was received since the last request was sent.
-    heard: bool,
     /// Frames for the connection that is being opened.
     unsent: Vec<u8>,
 }
@@ -55,7 +56,6 @@ impl Link {
             run,
             state: LinkState::Idle,
             outstanding: None,
-            heard: true,
             unsent: Vec::new(),
         }
     }
@@ -102,14 +102,7 @@ impl Link {
     }
 
     fn ask(&mut self, request: RequestId, message: &FromNode) {
-        if self.outstanding.is_some() && !self.heard {
-            // The machine gives a request up after its timeout. A connection without a word since then is dead.
-            tracing::info!(endpoint = %self.endpoint, "the server of the rendezvous is silent: connecting again");
-            self.state = LinkState::Idle;
-            self.unsent.clear();
-        }
         self.outstanding = Some(request);
-        self.heard = false;
         self.open();
         self.send(message);
     }
@@ -140,8 +133,7 @@ impl Link {
                 }
                 LinkState::Open(connection) => match connection.frames().next_message::<ToNode>() {
                     Ok(Some(message)) => {
-                        self.heard = true;
-                        if let Some(heard) = self.heard(message) {
+                        if let Some(heard) = self.read_message(message) {
                             return heard;
                         }
                     }
@@ -183,7 +175,7 @@ impl Link {
         Heard::Ended(failed)
     }
 
-    fn heard(&mut self, message: ToNode) -> Option<Heard> {
+    fn read_message(&mut self, message: ToNode) -> Option<Heard> {
         Some(match message {
             ToNode::Current { request, snapshot } => {
                 let request = self.answered(request)?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{
     Time,
-    rendezvous::server::{Command, Event, Refusal, Server, TURN},
+    rendezvous::server::{Command, Event, PAUSE, Refusal, Server, TURN},
 };
 use elasticrun_protocol::{
     Blob,
@@ -202,6 +202,35 @@ fn a_node_that_comes_late_learns_the_state() {
     alone.open(2, "run", true);
     let a = ToNode::Changed(snapshot(FIRST + 1, "a"));
     assert_eq!(alone.taken().last(), Some(&(2, a)));
+}
+
+#[test]
+fn v3_writes_are_reported_together_while_others_wait() {
+    let mut alone = Alone::watched_by(9);
+    for connection in 1..=4 {
+        alone.write(connection, Some(FIRST), "a");
+        if connection == 1 {
+            // The first write is alone, so all learn of it.
+            (5..=9).for_each(|watcher| alone.tell(watcher, FromNode::Seen));
+        }
+    }
+    let reports = |alone: &mut Alone| {
+        let sent = alone.taken().into_iter();
+        let reports = sent.filter(|(_, message)| matches!(message, ToNode::Changed(_)));
+        reports
+            .map(|(connection, _)| connection)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(reports(&mut alone), [2, 3, 4, 5, 6, 7, 8, 9]);
+    // Connection 3 has the next turn, and connection 4 waits.
+    alone.write(2, Some(FIRST + 1), "b");
+    assert!(reports(&mut alone).is_empty());
+    alone.pass(PAUSE * 9);
+    assert_eq!(reports(&mut alone), [1, 5, 6, 7, 8, 9]);
+    // Nobody waits any more.
+    (5..=9).for_each(|watcher| alone.tell(watcher, FromNode::Seen));
+    alone.write(3, Some(FIRST + 2), "c");
+    assert_eq!(reports(&mut alone), [5, 6, 7, 8, 9]);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use elasticrun_protocol::{
     rendezvous::{Snapshot, ToNode},
 };
 
-use super::{Command, TURN};
-use crate::Time;
+use super::{Command, PAUSE, TURN};
+use crate::{Time, time::earliest};
 
 /// A write of a node.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Cell {
     queued: BTreeSet<u64>,
     /// The connection that was told last that its write has lost, and how long others wait for it.
     turn: Option<(u64, Time)>,
+    /// When a write is reported although others wait.
+    report_at: Option<Time>,
 }
 
 /// A connection that watches.
@@ -49,6 +51,7 @@ impl Cell {
             queue: VecDeque::new(),
             queued: BTreeSet::new(),
             turn: None,
+            report_at: None,
         }
     }
 
@@ -82,7 +85,7 @@ impl Cell {
         }
         let has_turn = self.turn.is_some_and(|(turn, _)| turn == connection);
         if self.is_expected(&write) {
-            self.write(write, out);
+            self.write(now, write, out);
         } else if has_turn || self.turn.is_none() {
             self.lose(now, write, out);
             return;
@@ -100,7 +103,9 @@ impl Cell {
     pub(super) fn seen(&mut self, connection: u64, out: &mut Vec<Command>) {
         if let Some(watcher) = self.watchers.get_mut(&connection) {
             watcher.unseen = false;
-            self.report(out);
+            if self.report_at.is_none() {
+                self.report(out);
+            }
         }
     }
 
@@ -116,6 +121,9 @@ impl Cell {
         if self.queued.remove(&connection) {
             self.queue.retain(|write| write.connection != connection);
         }
+        if self.queue.is_empty() && self.report_at.is_some() {
+            self.report(out);
+        }
         if self.turn.is_some_and(|(turn, _)| turn == connection) {
             self.end_turn(now, out);
         }
@@ -125,10 +133,13 @@ impl Cell {
         if self.turn.is_some_and(|(_, until)| now >= until) {
             self.end_turn(now, out);
         }
+        if self.report_at.is_some_and(|at| now >= at) {
+            self.report(out);
+        }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.turn.map(|(_, until)| until)
+        earliest([self.turn.map(|(_, until)| until), self.report_at])
     }
 
     fn is_expected(&self, write: &Write) -> bool {
@@ -138,7 +149,7 @@ impl Cell {
         }
     }
 
-    fn write(&mut self, write: Write, out: &mut Vec<Command>) {
+    fn write(&mut self, now: Time, write: Write, out: &mut Vec<Command>) {
         self.snapshot = Snapshot {
             token: self.snapshot.token + 1,
             state: Some(write.state),
@@ -148,7 +159,13 @@ impl Cell {
             token: self.snapshot.token,
         };
         self.answer(write.connection, written, out);
-        self.report(out);
+        if self.queue.is_empty() {
+            self.report(out);
+        } else if self.report_at.is_none() {
+            // The next writes are at hand. Watchers that read each state between would need the time of those that write.
+            let watchers = u32::try_from(self.watchers.len()).unwrap_or(u32::MAX);
+            self.report_at = Some(now + PAUSE.saturating_mul(watchers));
+        }
     }
 
     /// Answers a write that has lost. Its connection has the turn.
@@ -169,10 +186,13 @@ impl Cell {
         {
             self.queued.remove(&write.connection);
             if self.is_expected(&write) {
-                self.write(write, out);
+                self.write(now, write, out);
             } else {
                 self.lose(now, write, out);
             }
+        }
+        if self.queue.is_empty() && self.report_at.is_some() {
+            self.report(out);
         }
     }
 
@@ -190,6 +210,7 @@ impl Cell {
     /// Reports the state to the watching connections that do not know it and have seen what they were sent. Those with a
     /// write in the queue learn it by the answer.
     fn report(&mut self, out: &mut Vec<Command>) {
+        self.report_at = None;
         let token = self.snapshot.token;
         let queued = &self.queued;
         let due = self.watchers.iter_mut().filter(|(connection, watcher)| {

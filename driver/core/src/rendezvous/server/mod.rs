@@ -7,7 +7,7 @@
 //! - V1 A write replaces the state only if its token is the expected one. Each write gives a larger token.
 //! - V2 A request gets one answer, unless its connection ends or sends the next write.
 //! - V3 A watching connection learns of the newest write as soon as it has seen the report before. So a slow node delays
-//!   nobody, and costs one report in memory.
+//!   nobody, and costs one report in memory. While other writes wait, reports come after a [pause](PAUSE).
 //! - V4 Of the writes that have lost, one at a time gets its answer, in the order of their arrival. Its sender has a
 //!   [turn](TURN) for the next write. So N nodes that write at once need 2 N writes, not N squared.
 //!
@@ -35,6 +35,10 @@ use cell::Cell;
 
 /// How long the sender of a lost write may take for the next one before others get their answers.
 pub const TURN: Duration = Duration::from_millis(200);
+
+/// How long writes are reported together while others wait, for each watching connection: nodes that read reports do not
+/// hold up those that write. A write that no other one waits for is reported at once.
+pub const PAUSE: Duration = Duration::from_millis(1);
 
 /// The largest number of runs.
 const MAX_RUNS: usize = 1024;
