@@ -9,7 +9,8 @@ and Python. Nodes of c10d are forked processes with torch's own handler; the fir
 include those of Python, which torchrun has with both. A number of nodes that c10d does not finish within the limit has no
 result, and c10d is not measured for more nodes.
 
-c10d tells its nodes of a late node but not of one that has left. Its re-join begins when the benchmark tells them.
+c10d does not tell its nodes that one has left. They join again when the benchmark says so, and the next round forms once the node
+that has left has missed its heartbeats, for 15 s.
 """
 
 import argparse

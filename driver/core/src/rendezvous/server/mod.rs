@@ -165,11 +165,11 @@ impl Server {
             Event::FromNode {
                 connection,
                 message,
-            } => self.from_node(now, connection, message, out),
+            } => self.node_message(now, connection, message, out),
             Event::FromClient {
                 connection,
                 message,
-            } => self.from_client(now, connection, message, out),
+            } => self.store_message(now, connection, message, out),
             Event::Closed { connection } => self.closed(now, connection, out),
         }
     }
@@ -198,7 +198,13 @@ impl Server {
         self.connections.values().filter(watches).count()
     }
 
-    fn from_node(&mut self, now: Time, connection: u64, message: FromNode, out: &mut Vec<Command>) {
+    fn node_message(
+        &mut self,
+        now: Time,
+        connection: u64,
+        message: FromNode,
+        out: &mut Vec<Command>,
+    ) {
         let Some((run, Channel::State { .. })) = self.run_of(connection) else {
             return close(connection, "a message about the state", out);
         };
@@ -225,7 +231,7 @@ impl Server {
         }
     }
 
-    fn from_client(
+    fn store_message(
         &mut self,
         now: Time,
         connection: u64,
