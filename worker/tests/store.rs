@@ -255,8 +255,10 @@ fn a_connection_that_ends_fails_its_requests_and_the_next_one_makes_another() {
     let mut requests = agent.requests(worker.process);
     requests.next_request();
     drop(requests);
-    let unreachable = "the store of the job cannot be reached: the agent closed the connection";
-    assert_eq!(worker.next_line(), unreachable);
+    assert_eq!(
+        worker.next_line(),
+        "the store of the job cannot be reached: the agent of this host closed the connection"
+    );
     worker.send_command("set a 1");
     let mut requests = agent.requests(worker.process);
     let number = requests.next_request().number;

@@ -194,7 +194,8 @@ impl Client {
         }
         // If the connection ended meanwhile, its thread may not have seen this call.
         if open.has_ended() {
-            self.connection_ended(open.number(), "the connection has ended");
+            let why = format!("the {} closed the connection", open.peer());
+            self.connection_ended(open.number(), &why);
         }
         Ok(number)
     }
