@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import checkout
+import pytorch_checkout as checkout
 
 _cases = checkout.module("test/distributed/elastic/agent/server/test/local_elastic_agent_test.py").LocalElasticAgentTest
 

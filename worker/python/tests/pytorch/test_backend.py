@@ -2,8 +2,8 @@
 
 from unittest import TestCase
 
-import checkout
 import endpoints
+import pytorch_checkout as checkout
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from elasticrun import _native

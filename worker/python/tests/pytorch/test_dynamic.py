@@ -1,7 +1,7 @@
 """PyTorch's tests of its handler with several nodes, on our back end and our store."""
 
-import checkout
 import endpoints
+import pytorch_checkout as checkout
 
 from elasticrun.torch.rendezvous import create_backend
 

@@ -1,6 +1,6 @@
 """PyTorch's test that it finds handlers of other packages, with ours installed."""
 
-import checkout
+import pytorch_checkout as checkout
 
 OutOfTreeRendezvousTest = checkout.module(
     f"{checkout.RENDEZVOUS}/out_of_tree_rendezvous_test.py"

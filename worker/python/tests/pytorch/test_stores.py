@@ -3,8 +3,8 @@
 from datetime import timedelta
 from unittest import TestCase
 
-import checkout
 import endpoints
+import pytorch_checkout as checkout
 import torch.distributed as dist
 
 from elasticrun.torch.rendezvous import RendezvousStore, create_backend
