@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from support.jobs import run
 
-pytest.importorskip("composer", reason="Composer is not installed: run `worker/python/test_frameworks.sh composer`")
+# The directory of this file is a package of the name without `trainer`.
+pytest.importorskip(
+    "composer.trainer", reason="Composer is not installed: run `worker/python/test_frameworks.sh composer`"
+)
 
 SCRIPT = Path(__file__).parent / "workers" / "fit.py"
 
