@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from support.ports import free_port
 
 T = TypeVar("T")
 
@@ -75,12 +75,6 @@ def context(master: str | None = None, **settings: object) -> SparkContext:
     made = SparkContext(conf=conf)
     made.setLogLevel("ERROR")
     return made
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Cluster:

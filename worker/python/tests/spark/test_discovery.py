@@ -7,8 +7,9 @@ import os
 import subprocess
 
 import pytest
-from cluster import HOSTS, JOIN_TOKEN, Cluster, context, eventually, free_port
+from cluster import HOSTS, JOIN_TOKEN, Cluster, context, eventually
 from jobs import Bench
+from support.ports import free_port
 
 from elasticrun import _binary
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.jobs import TIMEOUT, Job, Starter
+from support.ports import free_port
 
 from elasticrun import _native
 
@@ -30,13 +31,6 @@ TRAIN = """
     dist.destroy_process_group()
     print(f"DONE {rank}", flush=True)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Nodes:
