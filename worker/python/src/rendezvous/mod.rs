@@ -36,6 +36,12 @@ pub(crate) fn rendezvous_is_local(py: Python<'_>, text: &str) -> PyResult<bool> 
     Ok(py.detach(|| endpoint.is_local()))
 }
 
+/// Whether only this machine can reach an endpoint.
+#[pyfunction]
+pub(crate) fn rendezvous_is_loopback(text: &str) -> PyResult<bool> {
+    Ok(endpoint(text)?.is_loopback())
+}
+
 /// The keys of a run. They are reached at the first request.
 #[pyfunction]
 pub(crate) fn rendezvous_keys(text: &str, run: String) -> PyResult<Keys> {

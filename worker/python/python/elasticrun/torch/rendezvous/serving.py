@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ipaddress
 import logging
 import os
 import socket
@@ -125,7 +124,7 @@ class Endpoint:
                     return
                 self.port = server.port
                 served = _served[self.port] = _Served(server)
-                if not self._is_loopback():
+                if not _native.rendezvous_is_loopback(str(self)):
                     print(
                         f"elasticrun: any program that reaches {self} can join and change this rendezvous, as with c10d",
                         file=sys.stderr,
@@ -133,12 +132,6 @@ class Endpoint:
                 _logger.info("process %d serves the rendezvous at %s", os.getpid(), self)
             served.users += 1
             self._serves = True
-
-    def _is_loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
     def _last_user(self) -> _native.RendezvousServer | None:
         """The server, if this was its last user."""
