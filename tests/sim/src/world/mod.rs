@@ -7,7 +7,8 @@
 //! | file | models |
 //! |---|---|
 //! | `queue` | the events, and their order |
-//! | `driver`, `clock` | the driver's shell: the job, its commands, its time |
+//! | `driver`, `clock` | the driver's shell: the job, its events, its time |
+//! | `obeying` | the same: how it carries out the commands of the job |
 //! | `observing` | what the reference and the invariants observe of an event |
 //! | `dying`, `journal` | the death of the driver, a later one, and the records that it begins with |
 //! | `probe` | probes between hosts |
@@ -47,6 +48,7 @@ mod launch;
 mod link;
 pub(crate) mod memory;
 mod network;
+mod obeying;
 mod observing;
 mod probe;
 mod queue;
