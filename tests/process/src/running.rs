@@ -235,9 +235,17 @@ impl Running {
     ///
     /// # Panics
     /// When the driver does not end, or a process is left behind.
-    pub fn end(mut self) -> Ended {
+    pub fn end(self) -> Ended {
+        self.end_within(LAST_DEATHS)
+    }
+
+    /// As [`Running::end`], for a run whose last processes have this long to end after their driver.
+    ///
+    /// # Panics
+    /// As [`Running::end`].
+    pub fn end_within(mut self, last_deaths: Duration) -> Ended {
         self.wait_end();
-        let deadline = Instant::now() + LAST_DEATHS;
+        let deadline = Instant::now() + last_deaths;
         while !self.tag.processes().is_empty() {
             let left = self.tag.processes();
             assert!(
