@@ -220,11 +220,22 @@ impl Job {
             let why = StopReason::Removed;
             self.send(&host, AgentCommand::Stop { process, why }, out);
         }
-        for host in &self.away {
-            for process in self.fleet.set_lives_away(host, |_| Life::Stopping) {
-                self.registry.record(host, process, State::Stopped);
-            }
+        for (host, process) in self.stop_away() {
+            self.registry.record(&host, process, State::Stopped);
         }
+    }
+
+    /// Members on hosts that are away are stopped when their host returns: they must not run beside the next group (R11).
+    pub(super) fn stop_away(&mut self) -> Vec<(HostId, Process)> {
+        let mut stopped = Vec::new();
+        if planted(Mutant::OldGroupStays) {
+            return stopped;
+        }
+        for host in &self.away {
+            let processes = self.fleet.set_lives_away(host, |_| Life::Stopping);
+            stopped.extend(processes.into_iter().map(|process| (host.clone(), process)));
+        }
+        stopped
     }
 
     /// A planted mistake: processes are started on the free slots, with places that are unknown to the others.

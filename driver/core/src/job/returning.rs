@@ -169,15 +169,6 @@ impl Job {
     fn life_now(&self, now: Time, live: &Live, adoption: &Adoption) -> Life {
         match live.life {
             Life::Starting { .. } => Life::Starting { since: now },
-            // A member of a group that is over must not run beside the next one (R11). During a take-over that is undecided.
-            Life::Training { .. }
-                if self.groups.leads()
-                    && !self.is_taking_over()
-                    && !self.is_in_play(live)
-                    && !planted(Mutant::OldGroupStays) =>
-            {
-                Life::Stopping
-            }
             // The end of a round does not revoke the result of a member that has finished.
             Life::Training { round } | Life::Returning { round }
                 if self.registry.round() == Some(round) && has_finished(adoption, live.process) =>

@@ -348,6 +348,7 @@ impl Job {
                         self.stop(&host, process, StopReason::Removed, out);
                     }
                 }
+                self.stop_away();
             }
         }
         self.decided(now, round, out);
