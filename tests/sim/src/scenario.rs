@@ -103,6 +103,10 @@ pub(crate) struct Scenario {
     pub(crate) only_breaks: bool,
     /// Commits are written to a durable store, this often.
     pub(crate) durable: Option<Duration>,
+    /// Longest time of such a write.
+    pub(crate) write: Duration,
+    /// Percentage of rounds that lose all their hosts soon after they start.
+    pub(crate) losses: u64,
     /// Commits are replicated, this often.
     pub(crate) replicas: Option<Duration>,
     /// From this step on the script raises an error, so it never ends well.
@@ -114,6 +118,9 @@ const DEATHS: u64 = 0x0064_6561_7468;
 
 /// Derives the generator of last wills.
 const WILLS: u64 = 0x0077_696c_6c73;
+
+/// Derives the generator of slow writes to the durable store.
+const WRITES: u64 = 0x0077_7269_7465_73;
 
 /// Derives the generator of replicas.
 const REPLICAS: u64 = 0x7265_706c_6963;
@@ -212,6 +219,8 @@ impl Scenario {
             wills: false,
             only_breaks: false,
             durable: None,
+            write: Duration::from_secs(2),
+            losses: 0,
             replicas: None,
             raises_at: None,
         };
@@ -290,6 +299,10 @@ impl Scenario {
         let mut wills = Rng::new(deaths.clone().seed() ^ WILLS);
         scenario.wills = scenario.settings.self_registration && wills.percent(80);
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
+        let mut writes = Rng::new(deaths.clone().seed() ^ WRITES);
+        if scenario.split && scenario.durable.is_some() && writes.percent(60) {
+            scenario.write_late(&mut writes);
+        }
         // The durable store of the world does not know of later drivers.
         if scenario.durable.is_none() {
             scenario.draw_deaths(deaths);

@@ -186,6 +186,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 command: AgentCommand::Plan { round, members },
             } => ends::planned(world, host, *round, members),
             Command::Send {
+                command: AgentCommand::LoadDurable { id, .. },
+                ..
+            } => r12::loads(world, *id),
+            Command::Send {
                 command: AgentCommand::Start(start),
                 ..
             } if started != Some(start.round) => {

@@ -135,6 +135,13 @@ pub(super) fn in_store(world: &World) -> Option<CommitId> {
     (world.store.iter().rfind(usable)).map(|stored| stored.commit.id)
 }
 
+/// An agent is to load a commit from the store.
+pub(super) fn loads(world: &mut World, id: CommitId) {
+    if !world.history.is_valid(id) {
+        world.violate("R12", format!("{id:?} is loaded, and is void"));
+    }
+}
+
 /// An agent lists the store.
 pub(crate) fn lists(world: &mut World) {
     let now = world.now;

@@ -29,6 +29,14 @@ impl Scenario {
         };
     }
 
+    /// Commits reach the durable store late, when others have gone on without the hosts that made them, and those that have gone on
+    /// are lost before their own commits are written.
+    pub(super) fn write_late(&mut self, rng: &mut Rng) {
+        self.durable = Some(rng.millis(20, 300));
+        self.write = Duration::from_secs(12);
+        self.losses = 40;
+    }
+
     /// Agents keep the workers of a lost driver for longer than these may train without it.
     pub(super) fn keep_orphans_long(&mut self, rng: &mut Rng) {
         self.orphan_timeout = rng.millis(31_000, 90_000);

@@ -29,6 +29,11 @@ impl World {
             let wait = self.lateness_rng.micros(0, 60_000);
             self.after(wait, Ev::Fault(Fault::CutMember { heal }));
         }
+        if starts && self.plan.losses > 0 && self.lateness_rng.percent(self.plan.losses) {
+            let back = self.lateness_rng.millis(100, 20_000);
+            let wait = self.lateness_rng.millis(0, 2_000);
+            self.after(wait, Ev::Fault(Fault::KillMembers { back }));
+        }
         if starts && !self.healed && self.plan.ambushes > 0 && self.lateness_rng.percent(10) {
             self.early_death();
         }

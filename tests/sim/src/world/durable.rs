@@ -28,7 +28,8 @@ impl World {
         let memory = self.hosts[host].memories.of.get(&process);
         let newest = memory.and_then(|shared| shared.complete().into_iter().next());
         let fails = newest.is_none() || self.store_rng.percent(10);
-        let wait = self.store_rng.millis(1, 2_000);
+        let longest = self.plan.write.as_millis() as u64;
+        let wait = self.store_rng.millis(1, longest);
         self.after_store(host, wait, |at| match newest.filter(|_| !fails) {
             Some(commit) => Ev::Stored { at, commit },
             None => Ev::Machine {
