@@ -213,7 +213,10 @@ fn workers_outlive_their_driver_and_the_next_program_runs_in_its_place() {
     let left = job.tag().processes();
     let lives = |event: &Event| left.iter().any(|(pid, _)| *pid == event.pid);
     assert!(before.iter().all(lives), "{left:?}");
-    let ended = job.resume("--version").end();
+    // The agent waits for a driver before it ends its workers and itself.
+    let ended = job
+        .resume("--version")
+        .end_within(Duration::from_secs(2 + 4));
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
     assert!(ended.stdout.starts_with("elasticrun "), "{}", ended.stdout);
 }
