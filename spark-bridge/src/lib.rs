@@ -10,6 +10,11 @@
 //! names its task: machine, slot and attempt ([`elasticrun_protocol::control::Task`]). Then the service works as any
 //! other agent.
 //!
+//! A bridge to another system that lends tasks, such as the placement groups of Ray, needs four things of that system, and nothing of the
+//! driver that is not there: a socket pair with the driver over which it lists and withdraws tasks (`--parent-fd`); a program in each
+//! task that starts this service and holds its stdin; a name and an attempt for each task; and the ids of the processes that hold the
+//! task (`above`).
+//!
 //! # Invariants
 //! - T1 The secret comes by stdin. It is in no argument and in no variable.
 //! - T2 The driver never connects to the service. The service dials all connections to the driver.

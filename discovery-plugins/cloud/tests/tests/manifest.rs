@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -16,49 +18,18 @@ use k8s_openapi::api::{
     core::v1::{Container, Service, ServiceAccount},
     rbac::v1::{Role, RoleBinding},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use self::support::{assert_within, manifests, understood};
+
 fn manifest() -> Vec<Value> {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(tests.join("../../../examples/kubernetes/train.yaml")).unwrap();
-    serde_saphyr::from_multiple(&text).unwrap()
+    manifests("train.yaml")
 }
 
 fn with_kind<T: DeserializeOwned>(kind: &str) -> T {
     let found = manifest().into_iter().find(|item| item["kind"] == kind);
     serde_json::from_value(found.unwrap()).unwrap()
-}
-
-/// An item as Kubernetes parses it, without unknown fields.
-fn understood<T: DeserializeOwned + Serialize>(item: &Value) -> Value {
-    let typed: T = serde_json::from_value(item.clone()).unwrap();
-    serde_json::to_value(typed).unwrap()
-}
-
-/// Fails if `given` has a field that `known` lacks.
-#[track_caller]
-fn assert_within(given: &Value, known: &Value, at: &str) {
-    match (given, known) {
-        (Value::Object(given), Value::Object(known)) => {
-            for (name, value) in given {
-                let of = known.get(name);
-                let of = of.unwrap_or_else(|| panic!("{at}.{name} is no field of Kubernetes"));
-                assert_within(value, of, &format!("{at}.{name}"));
-            }
-        }
-        (Value::Array(given), Value::Array(known)) => {
-            assert_eq!(given.len(), known.len(), "{at}");
-            for (place, (given, known)) in given.iter().zip(known).enumerate() {
-                assert_within(given, known, &format!("{at}[{place}]"));
-            }
-        }
-        // A quantity may be a number and becomes a string.
-        (Value::Number(number), Value::String(text)) => {
-            assert_eq!(&number.to_string(), text, "{at}")
-        }
-        _ => assert_eq!(given, known, "{at}"),
-    }
 }
 
 #[test]
