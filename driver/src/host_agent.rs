@@ -104,14 +104,12 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,
     };
-    let options = AgentOptions::joining(
-        request.driver.to_string(),
-        token,
-        slots,
-        request.host.clone(),
-    );
+    let drivers = [&request.driver].into_iter().chain(&request.others);
+    let drivers = drivers.map(ToString::to_string).collect();
+    let options = AgentOptions::joining(drivers, token, slots, request.host.clone());
     Ok(AgentOptions {
         network_interfaces: request.network_interfaces.0.clone(),
+        driver_file: request.driver_file.clone(),
         one_run: request.one_run,
         signal_notice: request.signal_notice,
         ..options

@@ -16,6 +16,7 @@ mod control_port;
 mod devices;
 mod discovery;
 pub mod dry_run;
+pub mod elected_node;
 mod embedder;
 mod environment;
 pub mod exit;

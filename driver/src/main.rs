@@ -68,7 +68,7 @@ fn run(request: RunRequest) -> u8 {
         run_id,
     };
     code(match request.settings.supervise {
-        false => drive(begin(None, request.settings), None),
+        false => drive(begin(request.run_id, request.settings), None),
         true => supervised(request.settings, begin),
     })
 }

@@ -60,6 +60,9 @@ pub struct Driver {
     pub(crate) standbys: Standbys,
 }
 
+/// The signal by which a user lets a standby driver continue the run.
+const HAND_OVER: i32 = libc::SIGUSR2;
+
 /// Why a driver has ended.
 #[derive(Debug)]
 pub enum Ended {
@@ -67,12 +70,15 @@ pub enum Ended {
     Job(Outcome),
     /// Another driver continues the run.
     Replaced,
+    /// The user has asked this driver to let a standby driver continue the run.
+    Resigned,
 }
 
 /// Why the loop ends before all launched processes have ended.
 enum Stop {
     GaveUp,
     Replaced,
+    Resigned,
 }
 
 impl Driver {
@@ -123,16 +129,14 @@ impl Driver {
             };
             let stop = tokio::select! {
                 biased;
-                signal = inputs.signals.next() => {
-                    self.on_signal(signal);
-                    None
-                }
+                signal = inputs.signals.next() => self.on_signal(signal),
                 stop = others => stop,
             };
             match stop {
                 None => {}
                 Some(Stop::GaveUp) => break,
                 Some(Stop::Replaced) => return (Ended::Replaced, inputs.signals),
+                Some(Stop::Resigned) => return (Ended::Resigned, inputs.signals),
             }
             if self.exits_by.is_some() && self.launcher.is_idle() {
                 break;
@@ -270,13 +274,19 @@ impl Driver {
         self.execute(commands);
     }
 
-    fn on_signal(&mut self, signal: UserSignal) {
+    fn on_signal(&mut self, signal: UserSignal) -> Option<Stop> {
         let signal = match signal {
             UserSignal::Stop(signal) => signal,
+            UserSignal::ForAgents(HAND_OVER)
+                if !self.standbys.are_none() && self.job.results().outcome().is_none() =>
+            {
+                return Some(Stop::Resigned);
+            }
             UserSignal::ForAgents(signal) => {
-                return self.reporter.warn(&format!(
+                self.reporter.warn(&format!(
                     "signal {signal} is ignored: as a notice it is for agents (docs/draining.md); SIGTERM ends the job"
                 ));
+                return None;
             }
         };
         if self.job.results().outcome().is_none() {
@@ -287,6 +297,7 @@ impl Driver {
         if waits_for_journal {
             self.recording.wait_no_longer();
         }
+        None
     }
 
     fn on_notice(&mut self, notice: Notice) -> Option<Stop> {
@@ -344,6 +355,15 @@ impl Driver {
             lines: report::outcome_lines(outcome, job),
             finished,
         }
+    }
+
+    /// Writes what the journal lacks, and gives up the lead of the run.
+    pub(crate) async fn resign(&mut self) {
+        if let Some(journal) = self.recording.take_journal() {
+            journal.release().await;
+        }
+        self.reporter
+            .warn("a standby driver continues this run, and this one ends");
     }
 
     /// Writes the last record of the run, and closes the journal. A signal ends that.

@@ -28,6 +28,11 @@ impl Standbys {
         }
     }
 
+    /// Whether no driver would continue the run.
+    pub(crate) fn are_none(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
     /// Completes a heartbeat.
     pub(crate) fn name_in(&self, command: &mut AgentCommand) {
         if let AgentCommand::Heartbeat { standbys, .. } = command {

@@ -207,7 +207,10 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         .await;
     let outcome = match ended {
         Ended::Job(outcome) => outcome,
-        Ended::Replaced => {
+        ended @ (Ended::Replaced | Ended::Resigned) => {
+            if matches!(ended, Ended::Resigned) {
+                driver.resign().await;
+            }
             terminal.end_log();
             terminal.flush(FLUSH_TIMEOUT);
             // As if it was killed: agents, launches and the admin socket belong to the other driver.

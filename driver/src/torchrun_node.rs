@@ -26,7 +26,7 @@ use nix::{
 use crate::{
     cli::{AgentStart, Endpoint, JoinRequest, NodeRequest, RunRequest},
     config::{SlotsPerHost, is_local},
-    exit, host_agent, join_token,
+    elected_node, exit, host_agent, join_token,
 };
 
 /// How often a node looks for the join token. The file may come over the network, which does not tell about changes.
@@ -45,6 +45,7 @@ const TELL_AFTER: Duration = Duration::from_secs(3);
 pub fn run(node: NodeRequest, driver: impl FnOnce(RunRequest) -> u8) -> anyhow::Result<u8> {
     let (run, agent, unless_another) = match node {
         NodeRequest::Other(agent) => return Ok(other(agent)),
+        NodeRequest::Elected(node) => return elected_node::run(node),
         NodeRequest::First {
             run,
             agent,

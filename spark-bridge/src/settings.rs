@@ -58,7 +58,12 @@ impl Settings {
             task: Some(self.task),
             abandoned,
             connect_timeout: CONNECT_TIMEOUT,
-            ..AgentOptions::joining(String::new(), JoinToken::Given(self.token), 1, Some(host))
+            ..AgentOptions::joining(
+                vec![String::new()],
+                JoinToken::Given(self.token),
+                1,
+                Some(host),
+            )
         }
     }
 }

@@ -29,6 +29,10 @@ pub enum AgentStart {
 pub struct JoinRequest {
     /// The address of the driver.
     pub driver: Endpoint,
+    /// Other addresses of the driver, tried in turn after that one.
+    pub others: Vec<Endpoint>,
+    /// A file with further addresses, which may change.
+    pub driver_file: Option<PathBuf>,
     /// The file that holds the join token.
     pub token_file: PathBuf,
     /// Slots that it offers.
@@ -87,8 +91,8 @@ impl Endpoint {
 
 #[derive(Args, Debug)]
 struct Options {
-    /// Driver to register with
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Driver to register with; several addresses are tried in turn
+    #[arg(long, value_name = "HOST:PORT,...")]
     join: Option<String>,
     /// File with the join token; only its owner may read it
     #[arg(long, value_name = "FILE")]
@@ -105,6 +109,9 @@ struct Options {
     /// Time that this host stays after SIGUSR1 [default: as the driver says]
     #[arg(long, value_name = "TIME")]
     signal_notice: Option<String>,
+    /// (internal) File with further addresses of the driver, which may change
+    #[arg(long, value_name = "FILE", hide = true)]
+    driver_file: Option<PathBuf>,
     /// (internal) Serve one run only
     #[arg(long, hide = true)]
     one_run: bool,
@@ -117,7 +124,9 @@ struct Options {
 }
 
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
-    Without --join, a launcher of elasticrun starts this command and sends its settings as one line on stdin.";
+    With --rdzv etcd://HOST,.../PREFIX, hosts need no driver elsewhere: elasticrun agent --rdzv URL --rdzv-id ID --nnodes MIN:MAX \
+    --nproc-per-node N -- COMMAND takes the options of elasticrun torchrun, and the hosts elect the one that runs the driver.\n\n\
+    Without --join and --rdzv, a launcher of elasticrun starts this command and sends its settings as one line on stdin.";
 
 /// The command for clap.
 pub(super) fn command() -> Command {
@@ -136,8 +145,10 @@ impl Options {
         let Some(join) = &self.join else {
             return self.launched();
         };
-        let driver = Endpoint::parse(join)
-            .ok_or_else(|| usage(format!("--join {join}: expected HOST:PORT")))?;
+        let mut drivers = join.split(',').map(Endpoint::parse);
+        let (Some(Some(driver)), Some(others)) = (drivers.next(), drivers.collect()) else {
+            return Err(usage(format!("--join {join}: expected HOST:PORT")));
+        };
         let token_file = self.join_token_file.ok_or_else(|| {
             usage(
                 "--join-token-file: missing: expected the file that holds the join token"
@@ -162,6 +173,8 @@ impl Options {
         let signal_notice = signal_notice.transpose()?.map(Timeout::get);
         Ok(AgentStart::Join(JoinRequest {
             driver,
+            others,
+            driver_file: self.driver_file,
             token_file,
             slots,
             host,

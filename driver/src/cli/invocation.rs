@@ -74,4 +74,6 @@ pub struct RunRequest {
     pub config: Config,
     /// Lines for stderr before the start of the job, about options without effect.
     pub notes: Vec<String>,
+    /// The id of the run. `None`: a random one.
+    pub run_id: Option<String>,
 }

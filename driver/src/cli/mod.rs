@@ -33,4 +33,4 @@ pub use drain::DrainRequest;
 pub use invocation::{HostsRequest, Invocation, RunRequest, SparkRequest};
 pub use parse::parse;
 pub use plugin::{Language, NewPlugin, PluginCommand, PluginRequest};
-pub use torchrun::NodeRequest;
+pub use torchrun::{ElectedRequest, NodeRequest};

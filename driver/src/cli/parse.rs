@@ -31,7 +31,13 @@ pub fn parse(
         .and_then(|word| word.to_str())
         .map(str::to_owned);
     match subcommand.as_deref() {
-        Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("agent") => {
+            let words: Vec<_> = words.skip(1).collect();
+            match torchrun::of_agent(&words) {
+                Some(words) => torchrun::parse(words.into_iter(), environment),
+                None => agent::parse(strings(words.into_iter())?),
+            }
+        }
         Some("task-service") => task_service(strings(words.skip(1))?),
         Some("data") => Ok(Invocation::Data(words.skip(1).collect())),
         Some("drain") => drain::parse(strings(words.skip(1))?),
@@ -134,6 +140,7 @@ fn run(
         })));
     }
     Ok(Invocation::Run(Box::new(RunRequest {
+        run_id: None,
         settings,
         config,
         notes,

@@ -91,6 +91,16 @@ pub enum Error {
         /// The key file.
         key: PathBuf,
     },
+    /// The nodes of a job have another key.
+    #[error("job {id:?} at {} was begun with another key than {}: copy that file of its first node here, with mode 600", path.display(), key.display())]
+    OtherNodes {
+        /// The name of the job.
+        id: String,
+        /// Where the nodes meet.
+        path: PathBuf,
+        /// The key file of this node.
+        key: PathBuf,
+    },
     /// Other users may read the key file.
     #[error("{}: others may read it (mode {mode:03o}); chmod 600 it", key.display())]
     OpenKey {

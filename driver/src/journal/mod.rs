@@ -52,10 +52,10 @@ use tokio::{
 pub use configuration::Configuration;
 pub use epoch::Epoch;
 pub use error::Error;
-pub(crate) use etcd::{Run as EtcdRun, Wait};
+pub(crate) use etcd::{Meeting, NodeJob, Run as EtcdRun, Seen, Wait};
 pub use outcome::Final;
-pub(crate) use place::Files;
 pub use place::in_state_directory;
+pub(crate) use place::{Files, state_directory};
 pub(crate) use records::entry;
 pub use records::saved;
 pub(crate) use sweep::sweep;
@@ -230,6 +230,12 @@ impl Journal {
     async fn close(mut self) {
         self.queue.close();
         let _ = (&mut self.closed).await;
+    }
+
+    /// Writes what waits, and lets another driver continue the run. Waits two seconds for that at most.
+    pub(crate) async fn release(mut self) {
+        self.queue.close();
+        let _ = timeout_at(Instant::now() + CLOSE_TIMEOUT, &mut self.closed).await;
     }
 
     /// The epoch of this driver, if the place of the journal decides it.

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::Error;
+
 /// The name of the database in the directory of its run.
 pub(super) const NAME: &str = "journal.redb";
 
@@ -54,7 +56,7 @@ impl Files {
 
 /// The directory of all journals of `--journal auto`: `$XDG_STATE_HOME/elasticrun`, else `~/.local/state/elasticrun`. `None`
 /// if the environment names neither directory.
-pub(super) fn state_directory() -> Option<PathBuf> {
+pub(crate) fn state_directory() -> Option<PathBuf> {
     state_home(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))
         .map(|home| home.join("elasticrun"))
 }
@@ -72,9 +74,17 @@ pub fn in_state_directory(run_id: &str) -> Option<PathBuf> {
     Some(state_directory()?.join(run_id).join(NAME))
 }
 
-/// The key that seals all journals of this user in etcd. `None` if the environment names no directory.
-pub(super) fn key_of_etcd() -> Option<PathBuf> {
-    Some(state_directory()?.join("journal-etcd.key"))
+/// The key that seals all journals of this user in etcd, such as that at `journal`.
+///
+/// # Errors
+/// The environment names no directory.
+pub(super) fn key_of_etcd(journal: &Path) -> Result<PathBuf, Error> {
+    let directory = state_directory().ok_or_else(|| Error::Etcd {
+        path: journal.to_owned(),
+        why: "neither XDG_STATE_HOME nor HOME is set to an absolute path, where its key is"
+            .to_owned(),
+    })?;
+    Ok(directory.join("journal-etcd.key"))
 }
 
 #[cfg(test)]

@@ -529,6 +529,8 @@ fn agents_are_launched_or_join() {
                 host: "::1".to_owned(),
                 port: 7070
             },
+            others: Vec::new(),
+            driver_file: None,
             token_file: "/t".into(),
             one_run: false,
             signal_notice: None,

@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use elasticrun::{
-    cli::{Invocation, JoinRequest, NodeRequest, RunRequest},
-    config::{Launcher, Mode, Prefix, RestartMode, SlotsPerHost, Source, WorkerEnv},
+    cli::{ElectedRequest, Invocation, JoinRequest, NodeRequest, RunRequest},
+    config::{Journal, Launcher, Mode, Prefix, RestartMode, SlotsPerHost, Source, WorkerEnv},
 };
 
 use super::with;
@@ -45,14 +45,21 @@ fn first(options: &str) -> (RunRequest, JoinRequest, bool) {
             agent,
             unless_another,
         } => (*run, agent, unless_another),
-        NodeRequest::Other(agent) => panic!("{options}: {agent:?}"),
+        other => panic!("{options}: {other:?}"),
     }
 }
 
 fn other(options: &str) -> JoinRequest {
     match node(options) {
         NodeRequest::Other(agent) => agent,
-        NodeRequest::First { agent, .. } => panic!("{options}: {agent:?}"),
+        other => panic!("{options}: {other:?}"),
+    }
+}
+
+fn elected(options: &str) -> ElectedRequest {
+    match node(options) {
+        NodeRequest::Elected(node) => node,
+        other => panic!("{options}: {other:?}"),
     }
 }
 
@@ -261,6 +268,72 @@ fn nodes_of_a_rendezvous_join_and_leave() {
 }
 
 #[test]
+fn nodes_that_meet_in_etcd_elect_the_one_with_the_driver() {
+    let options =
+        "--nnodes 2:4 --nproc-per-node 2 --rdzv-id a/b --rdzv-conf close_timeout=5,join_timeout=60";
+    let by_url = format!("{options} --rdzv etcd://e1,e2:77/jobs");
+    let by_names = format!("{options} --rdzv-backend etcd-v2 --rdzv-endpoint e1,e2:77");
+    for (options, etcd) in [
+        (by_url, "etcd://e1,e2:77/jobs"),
+        (by_names, "etcd://e1,e2:77"),
+    ] {
+        let node = elected(&options);
+        assert_eq!(
+            (node.etcd.to_string().as_str(), node.id.as_str()),
+            (etcd, "a/b")
+        );
+        assert_eq!(node.slots.get(), 2);
+        assert_eq!(node.close_timeout, Duration::from_secs(5));
+        assert!(node.notes.is_empty(), "{:?}", node.notes);
+        // By these words the node starts its driver.
+        let words: Vec<_> = node
+            .words
+            .iter()
+            .map(|word| word.to_str().expect("text"))
+            .collect();
+        let words = words[..words.len() - 3].join(" ");
+        let run = job(
+            &format!("--as-driver 1a2b3c4d --join-token-file t {words}"),
+            &[],
+        );
+        assert_eq!(run.run_id.as_deref(), Some("1a2b3c4d"));
+        assert_eq!(np(&run), (4, Some(8)));
+        let settings = &run.settings;
+        assert_eq!(settings.hosts.sources, [Source::Registration]);
+        assert_eq!(settings.failures.restart_mode, RestartMode::Process);
+        assert_eq!(settings.timeouts.orphan, Duration::from_secs(12));
+        assert_eq!(settings.timeouts.elastic, Duration::from_secs(60));
+        assert_eq!(settings.launch.listen, None);
+        let Journal::Etcd(place) = &settings.journal else {
+            panic!("{:?}", settings.journal);
+        };
+        assert_eq!(place.to_string(), etcd);
+    }
+}
+
+#[test]
+fn an_agent_with_rdzv_is_such_a_node() {
+    let words = "agent --rdzv etcd://e --rdzv-id j --nnodes 2:8 --nproc-per-node 4 -- python train.py --lr 1";
+    let words: Vec<_> = words.split_whitespace().collect();
+    let Ok(Invocation::Torchrun(NodeRequest::Elected(node))) = with(&words, &HOME) else {
+        panic!("it is a node");
+    };
+    assert_eq!((node.id.as_str(), node.slots.get()), ("j", 4));
+    let words = ["torchrun", "--as-driver", "1"].map(Into::into);
+    let words: Vec<_> = words.into_iter().chain(node.words).collect();
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| word.to_str().expect("text"))
+        .collect();
+    match with(&words, &HOME) {
+        Ok(Invocation::Run(run)) => {
+            assert_eq!(run.settings.command, ["python", "train.py", "--lr", "1"]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn wrong_values_name_the_option_that_was_written() {
     let mut lines = String::new();
     let with_script = |options: &str| format!("{options} {SCRIPT}");
@@ -294,7 +367,15 @@ fn wrong_values_name_the_option_that_was_written() {
         &with_script("--tee 3 --log-line-prefix-template ${pid}"),
         &with_script("--shutdown-timeout never"),
         &with_script("-m --no-python"),
-        &with_script("--rdzv x"),
+        &with_script("--rdzv x --rdzv-id j"),
+        &with_script("--rdzv etcd://a"),
+        &with_script("--rdzv etcd://a:0 --rdzv-id j"),
+        &with_script("--rdzv etcd://a --rdzv-id j --rdzv-endpoint b"),
+        &with_script("--rdzv etcd://a --rdzv-id j --rdzv-backend c10d"),
+        &with_script("--rdzv etcd://a --rdzv-id j --join-token-file t"),
+        &with_script("--rdzv etcd://a --rdzv-id j --rdzv-conf close_timeout=soon"),
+        &with_script("--nnodes 2 --rdzv-backend etcd --rdzv-endpoint a:b --rdzv-id j"),
+        &with_script("--nnodes 2 --rdzv-backend zk"),
         &with_script("--min-np 2"),
         "--nproc-per-node",
     ] {

@@ -92,8 +92,8 @@ pub(crate) async fn reach(
     loop {
         let mut tried = Vec::new();
         let mut refused = None;
-        for candidate in &options.driver {
-            match reach_one(candidate, host, keyring).await {
+        for candidate in options.drivers() {
+            match reach_one(&candidate, host, keyring).await {
                 Ok(reached) => return Ok(reached),
                 Err(PeerError::Untrusted(source)) => {
                     refused.get_or_insert(Error::Handshake {

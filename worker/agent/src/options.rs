@@ -1,6 +1,11 @@
 //! The options of an agent, before it reaches a driver.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use elasticrun_protocol::{HostId, control::Task};
 use elasticrun_tls::Credentials;
@@ -22,6 +27,8 @@ pub enum Access {
 pub struct AgentOptions {
     /// Addresses of the driver (`host:port`), tried in turn.
     pub driver: Vec<String>,
+    /// A file with further addresses of the driver, one on each line. It may change, and is read for each turn.
+    pub driver_file: Option<PathBuf>,
     /// What proves that the agent is one of the job.
     pub access: Access,
     /// The id of the host; by default the name of the machine.
@@ -68,6 +75,7 @@ impl AgentOptions {
         }
         Self {
             driver: launch.driver,
+            driver_file: None,
             access: Access::Issued(Box::new(launch.credentials)),
             host: Some(launch.host),
             slots: launch.slots,
@@ -87,9 +95,15 @@ impl AgentOptions {
     }
 
     /// The options of an agent that registers itself.
-    pub fn joining(driver: String, token: JoinToken, slots: u32, host: Option<HostId>) -> Self {
+    pub fn joining(
+        driver: Vec<String>,
+        token: JoinToken,
+        slots: u32,
+        host: Option<HostId>,
+    ) -> Self {
         Self {
-            driver: vec![driver],
+            driver,
+            driver_file: None,
             access: Access::Token(token),
             host,
             slots,
@@ -107,4 +121,23 @@ impl AgentOptions {
             output_timeout: Duration::from_secs(10),
         }
     }
+
+    /// The addresses of the driver now, newest first, each once.
+    pub(crate) fn drivers(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for address in addresses_in(self.driver_file.as_deref()).chain(self.driver.clone()) {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+}
+
+/// The addresses in a file. A file that cannot be read has none: it may be about to be replaced.
+pub(crate) fn addresses_in(file: Option<&Path>) -> impl Iterator<Item = String> {
+    let text = file.and_then(|file| fs::read_to_string(file).ok());
+    let lines = text.unwrap_or_default();
+    let lines: Vec<_> = lines.lines().map(str::trim).map(str::to_owned).collect();
+    lines.into_iter().filter(|line| !line.is_empty())
 }

@@ -7,10 +7,11 @@
 //! - The standby drivers that the last driver has named are dialled at the same time, since a driver that stands still takes its
 //!   whole time to be silent. They open their ports when they take over. So they are also dialled while the last driver is silent and its
 //!   machine answers, until that driver is heard again: it may have been replaced.
+//! - A file may have further addresses, which another program writes that knows where the driver is.
 //! - A connection that is reached is handed to the loop, which registers over it. The loop closes the old connection
 //!   before that: otherwise the new one could overtake bytes that wait in the old one.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use elasticrun_protocol::HostId;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
@@ -21,6 +22,7 @@ use crate::{
     error::PeerError,
     inbox::InboxMessage,
     keys::{Keyring, Keys},
+    options::addresses_in,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -92,6 +94,7 @@ impl Redial {
             let dial = Dial {
                 first: self.standbys.clone(),
                 others: Vec::new(),
+                file: None,
                 keys: self.keys.clone(),
                 host: self.host.clone(),
                 inbox: self.inbox.clone(),
@@ -108,6 +111,7 @@ impl Redial {
             let first = [&[driver.to_string()], &self.standbys[..]].concat();
             let dial = Dial {
                 others: once(self.options.driver.clone(), &first),
+                file: self.options.driver_file.clone(),
                 first: once(first, &[]),
                 keys: self.keys.clone(),
                 host: self.host.clone(),
@@ -156,6 +160,8 @@ struct Dial {
     first: Vec<String>,
     /// All other addresses. They are dialled in turn.
     others: Vec<String>,
+    /// Has newer addresses, which are dialled before those.
+    file: Option<PathBuf>,
     keys: Arc<Keys>,
     host: HostId,
     inbox: mpsc::Sender<InboxMessage>,
@@ -218,7 +224,9 @@ impl Dial {
     }
 
     async fn dial_others(&self) -> Option<Reached> {
-        for candidate in &self.others {
+        let newer = once(addresses_in(self.file.as_deref()).collect(), &self.first);
+        let older = self.others.iter().filter(|other| !newer.contains(other));
+        for candidate in newer.iter().chain(older) {
             let dialled = dial(candidate.clone(), self.host.clone(), self.keys.clone());
             if let Ok(reached) = dialled.await {
                 return Some(reached);

@@ -6,6 +6,8 @@
 //! ```
 //! - The first node runs the driver and an agent. All other nodes run an agent that registers with the driver. A single node
 //!   runs the driver only, which starts the workers.
+//! - With `--rdzv etcd://...` each node starts an agent and a driver. One driver leads, and the others wait for its end. A node
+//!   starts its driver by the same words and `--as-driver RUN`.
 //! - Settings of elasticrun that torchrun does not have come from `ELASTICRUN_*`. A variable also replaces a habit of torchrun that
 //!   no option of the user states, such as the time between SIGTERM and SIGKILL.
 //! - Options that only tune torchrun's own code are accepted. One line lists them.
@@ -20,7 +22,9 @@ mod settings;
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    num::NonZeroU32,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use elasticrun_protocol::HostId;
@@ -33,8 +37,8 @@ use self::{
 use super::{Invocation, JoinRequest, RunRequest, argv, refusal};
 use crate::{
     config::{
-        Config, Error, Interfaces, LogFormat, LogLevel, PREFIX, Settings, SlotsPerHost, Sources,
-        unknown_variables,
+        Config, Error, EtcdPlace, Interfaces, LogFormat, LogLevel, PREFIX, Settings, SlotsPerHost,
+        Sources, unknown_variables,
     },
     dry_run,
 };
@@ -53,6 +57,25 @@ pub enum NodeRequest {
     },
     /// Another node: an agent.
     Other(JoinRequest),
+    /// A node of several, which elect the one that runs the driver.
+    Elected(ElectedRequest),
+}
+
+/// A node of several, which meet in etcd.
+#[derive(Clone, Debug)]
+pub struct ElectedRequest {
+    /// Where they meet.
+    pub etcd: EtcdPlace,
+    /// The name of their job.
+    pub id: String,
+    /// Slots of this node.
+    pub slots: NonZeroU32,
+    /// How long the end of the job is known to nodes that come late.
+    pub close_timeout: Duration,
+    /// The words after `torchrun` that describe the job.
+    pub words: Vec<OsString>,
+    /// Lines for stderr, about options without effect.
+    pub notes: Vec<String>,
 }
 
 /// Whether torchrun has this option, and elasticrun has none of this name. torchrun takes `-` and `_` between words.
@@ -84,13 +107,29 @@ pub(super) fn parse(
         .collect();
     let mut clap = options::command();
     clap.build();
-    let words = argv::split_with(words, &clap, |word| options::canonical(word, &clap))?;
+    let all: Vec<OsString> = words.collect();
+    let words = argv::split_with(all.clone(), &clap, |word| options::canonical(word, &clap))?;
     let matches = match clap.try_get_matches_from(&words.options) {
         Ok(matches) => matches,
         Err(error) => return refusal::answer(&error),
     };
     let given = Given::read(&matches, &words, &environment)?;
-    Plan::new(given, words.command, environment)?.invocation()
+    Plan::new(given, words.command, environment)?.invocation(all)
+}
+
+/// `elasticrun agent --rdzv etcd://... -- COMMAND`: the words for [`parse`]. `None` for an agent without `--rdzv`.
+pub(super) fn of_agent(words: &[OsString]) -> Option<Vec<OsString>> {
+    let mut options = words.iter().take_while(|word| *word != "--");
+    let is_rdzv = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word == "--rdzv" || word.starts_with("--rdzv=")
+    };
+    let program = OsString::from("--no-python");
+    (options.any(is_rdzv)).then(|| {
+        std::iter::once(program)
+            .chain(words.iter().cloned())
+            .collect()
+    })
 }
 
 /// A valid command line.
@@ -120,7 +159,8 @@ impl Plan {
         })
     }
 
-    fn invocation(self) -> Result<Invocation, Error> {
+    /// `words` are those after `torchrun`.
+    fn invocation(self, words: Vec<OsString>) -> Result<Invocation, Error> {
         let place = self.rendezvous.place.clone();
         let (settings, config) = self.settings()?;
         let notes = self.notes();
@@ -133,9 +173,21 @@ impl Plan {
             settings,
             config,
             notes,
+            run_id: self.given.value("as-driver").cloned(),
         });
         Ok(match place {
             Place::Alone => Invocation::Run(run),
+            Place::Elected { .. } if run.run_id.is_some() => Invocation::Run(run),
+            Place::Elected { etcd, id } => {
+                Invocation::Torchrun(NodeRequest::Elected(ElectedRequest {
+                    close_timeout: self.rendezvous.close_timeout(&self.given)?,
+                    slots: self.processes.count,
+                    notes: run.notes,
+                    etcd,
+                    id,
+                    words,
+                }))
+            }
             Place::First {
                 driver,
                 node_rank,
@@ -173,7 +225,9 @@ impl Plan {
             flags,
         };
         let mut config = sources.read()?;
-        if self.rendezvous.driver().is_some() && !config.join_token_file.is_given() {
+        // Nodes that meet in etcd name it to their driver.
+        let is_several = self.rendezvous.place != Place::Alone;
+        if is_several && !config.join_token_file.is_given() {
             config.join_token_file.value = Some(self.token_file()?);
         }
         let settings = Settings::resolve(&config, self.script.clone())?;
@@ -190,6 +244,8 @@ impl Plan {
     fn agent(&self, driver: super::Endpoint, node_rank: Option<u32>) -> Result<JoinRequest, Error> {
         Ok(JoinRequest {
             driver,
+            others: Vec::new(),
+            driver_file: None,
             token_file: self.token_file()?,
             slots: SlotsPerHost::Fixed(self.processes.count.get()),
             host: node_rank.map(|rank| HostId::new(settings::host(rank))),
@@ -208,8 +264,8 @@ impl Plan {
         if let Some(path) = self.given.value("join-token-file").or(variable) {
             return Ok(PathBuf::from(path));
         }
-        let directory = |name: &str| self.environment.get(name).filter(|path| !path.is_empty());
-        let state = match (directory("XDG_STATE_HOME"), directory("HOME")) {
+        let home = |name: &str| self.environment.get(name).filter(|path| !path.is_empty());
+        let state = match (home("XDG_STATE_HOME"), home("HOME")) {
             (Some(state), _) => PathBuf::from(state),
             (None, Some(home)) => Path::new(home).join(".local/state"),
             (None, None) => {
@@ -219,15 +275,18 @@ impl Plan {
             }
         };
         let id = self.given.value("rdzv-id").map_or("none", String::as_str);
-        let driver = self.rendezvous.driver().map(ToString::to_string);
-        let name: String = format!("{}_{id}.token", driver.unwrap_or_default())
+        let (directory, name) = match self.rendezvous.driver() {
+            Some(driver) => ("torchrun", format!("{driver}_{id}.token")),
+            None => ("nodes", format!("{id}.token")),
+        };
+        let name: String = name
             .chars()
             .map(|c| match c {
                 c if c.is_ascii_alphanumeric() || "._-".contains(c) => c,
                 _ => '_',
             })
             .collect();
-        Ok(state.join("elasticrun").join("torchrun").join(name))
+        Ok(state.join("elasticrun").join(directory).join(name))
     }
 }
 

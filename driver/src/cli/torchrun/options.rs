@@ -42,6 +42,11 @@ impl Known {
         }
     }
 
+    /// An option by which a node starts its driver. It is not listed.
+    const fn internal(name: &'static str, value: &'static str) -> Self {
+        Self::with_value("", name, value, " ")
+    }
+
     /// An option that only tunes torchrun's own code.
     const fn without_effect(name: &'static str) -> Self {
         Self::with_value("", name, "VALUE", "")
@@ -56,7 +61,7 @@ impl Known {
 
     fn arg(self) -> Arg {
         let arg = Arg::new(self.name).long(self.name).help(self.help);
-        let arg = arg.help_heading(self.heading).hide(self.help.is_empty());
+        let arg = arg.help_heading(self.heading).hide(self.heading.is_empty());
         let arg = match self.short {
             Some(letter) => arg.short(letter),
             None => arg,
@@ -73,16 +78,17 @@ impl Known {
 }
 
 /// All options, in the order of the help.
-pub(super) const ALL: [Known; 33] = [
+pub(super) const ALL: [Known; 35] = [
     Known::with_value("Nodes", "nnodes", "N|MIN:MAX", "Nodes, or the range of nodes [default: 1]"),
     Known::with_value("Nodes", "nproc-per-node", "N|auto|cpu|gpu", "Workers of each node; auto: as many as GPUs, else as CPUs [default: 1]"),
     Known::with_value("Nodes", "node-rank", "N", "Number of this node, with --rdzv-backend static [default: 0]"),
     Known::switch("Nodes", "standalone", "Run on this node only"),
     Known::switch("Nodes", "dry-run", "Print the plan and exit"),
-    Known::with_value("Rendezvous", "rdzv-backend", "NAME", "static, c10d or elasticrun; the last two are one [default: static]"),
-    Known::with_value("Rendezvous", "rdzv-endpoint", "HOST[:PORT]", "Node that runs the driver, and its port [default port: 29400]"),
-    Known::with_value("Rendezvous", "rdzv-id", "ID", "Name of the job, in TORCHELASTIC_RUN_ID"),
-    Known::with_value("Rendezvous", "rdzv-conf", "K=V,...", "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, is_host"),
+    Known::with_value("Rendezvous", "rdzv-backend", "NAME", "static, c10d, elasticrun (the same) or etcd [default: static]"),
+    Known::with_value("Rendezvous", "rdzv-endpoint", "HOST[:PORT]", "Node that runs the driver, and its port [default: 29400]; with etcd HOST:PORT,HOST:PORT of its members"),
+    Known::with_value("Rendezvous", "rdzv", "etcd://HOST,.../PREFIX", "Meet in etcd: any node may run the driver, and any node may be lost"),
+    Known::with_value("Rendezvous", "rdzv-id", "ID", "Name of the job, in TORCHELASTIC_RUN_ID; with etcd the nodes find each other by it"),
+    Known::with_value("Rendezvous", "rdzv-conf", "K=V,...", "join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, is_host, close_timeout"),
     Known::with_value("Rendezvous", "master-addr", "HOST", "Node that runs the driver, with --rdzv-backend static [default: 127.0.0.1]"),
     Known::with_value("Rendezvous", "master-port", "PORT", "Its port [default: 29500]"),
     Known::with_value("Rendezvous", "join-token-file", "FILE", "File with the join token of the nodes [default: in the state directory of the user]"),
@@ -97,6 +103,7 @@ pub(super) const ALL: [Known; 33] = [
     Known::switch("Script", "module", "SCRIPT is a module, as for python -m").or('m'),
     Known::switch("Script", "no-python", "SCRIPT is a program"),
     Known::switch("Script", "run-path", "Run SCRIPT by runpy.run_path"),
+    Known::internal("as-driver", "RUN"),
     Known::switch("", "virtual-local-rank", ""),
     Known::without_effect("local-addr"),
     Known::without_effect("signals-to-handle"),
@@ -111,7 +118,7 @@ pub(super) const ALL: [Known; 33] = [
 
 const ABOUT: &str = "Runs a Python script as torchrun does: with its options, variables PET_* and habits.\n\n\
     The node that --rdzv-endpoint or --master-addr names runs the driver, the others register with it. They show a join token, \
-    which the first node writes to a file. Variables ELASTICRUN_* set all that torchrun has no option for.";
+    which the first node writes to a file. With --rdzv etcd://... the nodes elect the one that runs the driver. Variables ELASTICRUN_* set all that torchrun has no option for.";
 
 /// The command for clap.
 pub(super) fn command() -> Command {
@@ -124,7 +131,7 @@ pub(super) fn command() -> Command {
 /// Whether torchrun has an option of this name.
 pub(super) fn is_known(name: &str) -> bool {
     // These are elasticrun's.
-    let ours = ["dry-run", "join-token-file"];
+    let ours = ["dry-run", "join-token-file", "rdzv", "as-driver"];
     !ours.contains(&name) && ALL.iter().any(|known| known.name == name)
 }
 

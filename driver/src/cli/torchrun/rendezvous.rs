@@ -1,16 +1,22 @@
-//! Which node runs the driver, and how the others reach it: `--standalone`, `--rdzv-*`, `--master-*`, `--node-rank`.
+//! Which node runs the driver, and how the others reach it: `--standalone`, `--rdzv`, `--rdzv-*`, `--master-*`, `--node-rank`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use super::{given::Given, nodes::Nodes};
 use crate::{
     cli::Endpoint,
-    config::{Error, is_local},
+    config::{Error, EtcdPlace, duration, is_local},
 };
 
 /// The ports that torchrun has without one in the command line.
 const STATIC_PORT: u16 = 29500;
 const C10D_PORT: u16 = 29400;
+
+/// How long the end of a job in etcd is known to nodes that come late, as torchrun's `close_timeout`.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What this node is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +38,13 @@ pub(super) enum Place {
         driver: Endpoint,
         /// The number of this node, if the user numbers the nodes.
         node_rank: Option<u32>,
+    },
+    /// A node of several, which elect the one that runs the driver.
+    Elected {
+        /// Where they meet.
+        etcd: EtcdPlace,
+        /// The name of their job.
+        id: String,
     },
 }
 
@@ -57,6 +70,10 @@ impl Rendezvous {
             );
             return Err(other);
         }
+        if backend == Backend::Etcd && !given.is_set("standalone") {
+            let place = elected(given)?;
+            return Ok(Self { place, conf });
+        }
         if given.is_set("standalone") || nodes.are_one() {
             let place = Place::Alone;
             return Ok(Self { place, conf });
@@ -67,13 +84,13 @@ impl Rendezvous {
         }
         let driver = match backend {
             Backend::Static => static_endpoint(given)?,
-            Backend::C10d => c10d_endpoint(given)?,
+            Backend::C10d | Backend::Etcd => c10d_endpoint(given)?,
         };
         let is_host = is_host(given, &conf)?;
         let is_first = match (backend, is_host) {
             (Backend::Static, _) => node_rank == Some(0),
-            (Backend::C10d, Some(is_host)) => is_host,
-            (Backend::C10d, None) => is_local(&driver.host),
+            (_, Some(is_host)) => is_host,
+            (_, None) => is_local(&driver.host),
         };
         let place = match is_first {
             true => Place::First {
@@ -86,12 +103,24 @@ impl Rendezvous {
         Ok(Self { place, conf })
     }
 
-    /// The driver of several nodes.
+    /// The driver of several nodes, if the user names its place.
     pub(super) fn driver(&self) -> Option<&Endpoint> {
         match &self.place {
-            Place::Alone => None,
+            Place::Alone | Place::Elected { .. } => None,
             Place::First { driver, .. } | Place::Other { driver, .. } => Some(driver),
         }
+    }
+
+    /// How long the end of the job is known to nodes that come late.
+    ///
+    /// # Errors
+    /// `close_timeout` is no duration.
+    pub(super) fn close_timeout(&self, given: &Given) -> Result<Duration, Error> {
+        let Some((_, value)) = self.conf.iter().find(|(key, _)| key == "close_timeout") else {
+            return Ok(CLOSE_TIMEOUT);
+        };
+        let timeout = duration::parse(value).filter(|timeout| *timeout <= duration::LONGEST);
+        timeout.ok_or_else(|| given.refuse("rdzv-conf", "expected seconds for close_timeout"))
     }
 }
 
@@ -110,14 +139,58 @@ pub(super) fn listen(driver: &Endpoint) -> SocketAddr {
 enum Backend {
     Static,
     C10d,
+    Etcd,
 }
 
 fn backend(given: &Given) -> Result<Backend, Error> {
-    match given.value("rdzv-backend").map(String::as_str) {
-        None | Some("static") => Ok(Backend::Static),
-        Some("c10d" | "elasticrun") => Ok(Backend::C10d),
-        Some(_) => Err(given.refuse("rdzv-backend", "expected static, c10d or elasticrun")),
+    let backend = match given.value("rdzv-backend").map(String::as_str) {
+        None | Some("static") => Backend::Static,
+        Some("c10d" | "elasticrun") => Backend::C10d,
+        Some("etcd" | "etcd-v2") => Backend::Etcd,
+        Some(_) => {
+            return Err(given.refuse("rdzv-backend", "expected static, c10d, elasticrun or etcd"));
+        }
+    };
+    match (given.is_set("rdzv"), backend) {
+        (false, backend) => Ok(backend),
+        (true, Backend::Etcd) => Ok(Backend::Etcd),
+        (true, _) if !given.is_set("rdzv-backend") => Ok(Backend::Etcd),
+        (true, _) => Err(given.refuse("rdzv-backend", "not together with --rdzv, which is etcd")),
     }
+}
+
+/// Nodes that meet in etcd.
+fn elected(given: &Given) -> Result<Place, Error> {
+    let name = match (given.is_set("rdzv"), given.is_set("rdzv-endpoint")) {
+        (true, true) => {
+            return Err(given.refuse("rdzv-endpoint", "not together with --rdzv"));
+        }
+        (true, false) => "rdzv",
+        (false, true) => "rdzv-endpoint",
+        (false, false) => {
+            let why = "needs --rdzv-endpoint HOST[:PORT],... of the members of etcd";
+            return Err(given.refuse("rdzv-backend", why));
+        }
+    };
+    let text = given.value(name).map_or("", |text| text.trim());
+    let address = match text.contains("://") {
+        true => text.to_owned(),
+        false if name == "rdzv-endpoint" => format!("etcd://{text}"),
+        false => String::new(),
+    };
+    let etcd = EtcdPlace::parse(&address)
+        .map_err(|_| given.refuse(name, "expected etcd://HOST[:PORT],HOST[:PORT]/PREFIX"))?;
+    if given.is_set("join-token-file") && !given.is_set("as-driver") {
+        let why = "not together with etcd, where the nodes have their token";
+        return Err(given.refuse("join-token-file", why));
+    }
+    let id = given.value("rdzv-id").map_or("", |id| id.trim());
+    if id.is_empty() {
+        let why = "needs --rdzv-id ID, by which the nodes of one job find each other";
+        return Err(given.refuse(name, why));
+    }
+    let id = id.to_owned();
+    Ok(Place::Elected { etcd, id })
 }
 
 /// The number of this node. Only the static back end numbers nodes.

@@ -8,16 +8,16 @@ use super::{
     options,
     rendezvous::{Place, Rendezvous, listen},
 };
-use crate::{
-    cli::Endpoint,
-    config::{Error, FlagWords, Setting as _, Streams, duration, variable},
-};
+use crate::config::{Error, FlagWords, Setting as _, Streams, duration, variable};
 
 /// How torchrun prefixes the lines of `--tee`.
 const PREFIX: &str = "[${role_name}${local_rank}]:";
 
 /// torchrun's time between SIGTERM and SIGKILL.
 const SHUTDOWN: &str = "30";
+
+/// How long agents wait for the driver of another node. Its lease in etcd is a third of that.
+const ORPHAN_TIMEOUT: &str = "12";
 
 /// The spelling of settings that no option of the user stands for: torchrun's habits.
 const HABIT: &str = "torchrun";
@@ -57,15 +57,15 @@ pub(super) fn flags(
     }
     let per_node = processes.count.get();
     let of_nodes = |nodes: u32| vec![nodes.saturating_mul(per_node).to_string()];
-    let Some(driver) = rendezvous.driver() else {
+    if rendezvous.place == Place::Alone {
         let spelled = match given.is_set("nproc-per-node") {
             true => given.spelled("nproc-per-node"),
             false => HABIT.to_owned(),
         };
         set("np", spelled, of_nodes(1));
         return Ok(flags);
-    };
-    for (key, spelled, words) in of_several(given, nodes, processes, rendezvous, driver) {
+    }
+    for (key, spelled, words) in of_several(given, nodes, processes, rendezvous) {
         set(key, spelled, words);
     }
     if let Some(path) = given.value("join-token-file") {
@@ -84,7 +84,6 @@ fn of_several(
     nodes: Nodes,
     processes: &Processes,
     rendezvous: &Rendezvous,
-    driver: &Endpoint,
 ) -> Vec<Flag> {
     let per_node = processes.count.get();
     let workers = |nodes: NonZeroU32| vec![nodes.get().saturating_mul(per_node).to_string()];
@@ -96,19 +95,28 @@ fn of_several(
         ("worker-env", HABIT.to_owned(), vec!["host".to_owned()]),
         // Without waiting for workers that may attach to elasticrun.
         ("restart-mode", HABIT.to_owned(), vec!["process".to_owned()]),
-        (
-            "listen",
-            spelled("rdzv-endpoint"),
-            vec![listen(driver).to_string()],
-        ),
     ];
-    let are_numbered = !matches!(
+    if let Some(driver) = rendezvous.driver() {
+        let address = listen(driver).to_string();
+        flags.push(("listen", spelled("rdzv-endpoint"), vec![address]));
+    }
+    if let Place::Elected { etcd, .. } = &rendezvous.place {
+        let option = match given.is_set("rdzv") {
+            true => "rdzv",
+            false => "rdzv-endpoint",
+        };
+        flags.push(("journal", spelled(option), vec![etcd.to_string()]));
+        // Agents wait for the next driver.
+        let orphan = vec![ORPHAN_TIMEOUT.to_owned()];
+        flags.push(("orphan-timeout", HABIT.to_owned(), orphan));
+    }
+    let are_numbered = matches!(
         &rendezvous.place,
         Place::First {
-            node_rank: None,
+            node_rank: Some(_),
             ..
         } | Place::Other {
-            node_rank: None,
+            node_rank: Some(_),
             ..
         }
     );
@@ -240,12 +248,13 @@ pub(super) fn without_those_of(environment: &BTreeMap<String, String>, flags: &m
 
 /// A line about the given options that change nothing. `None` if there are none.
 pub(super) fn without_effect(given: &Given, rendezvous: &Rendezvous) -> Option<String> {
-    const KEYS: [&str; 5] = [
+    const KEYS: [&str; 6] = [
         "join_timeout",
         "last_call_timeout",
         "keep_alive_interval",
         "keep_alive_max_attempt",
         "is_host",
+        "close_timeout",
     ];
     let has_files = given.is_set("redirects") || given.is_set("tee");
     let unused = ["log-dir"].into_iter().filter(|_| !has_files);

@@ -7,6 +7,7 @@
 //! PREFIX/RUN/state/ENTRY   the sealed value of an entry
 //! PREFIX/RUN/final         the sealed outcome
 //! PREFIX/RUN/standby/ID    addresses of a driver that waits; ends with its lease
+//! PREFIX/nodes/ID          sealed: the run of a job whose nodes elect their driver               [`meeting`]
 //! ```
 //!
 //! # Invariants
@@ -17,6 +18,7 @@
 //!   then writes nothing more ([`succession`]). The key `leader` alone replaces no driver.
 //! - E5 A driver whose entries are gone from etcd writes them anew.
 
+mod meeting;
 mod meta;
 mod names;
 mod opening;
@@ -26,5 +28,6 @@ mod store;
 mod succession;
 mod transactions;
 
+pub(crate) use meeting::{Meeting, NodeJob, Seen};
 pub(crate) use opening::{Run, Wait};
 pub(super) use store::{END_TIMEOUT, Etcd};

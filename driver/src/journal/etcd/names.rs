@@ -16,13 +16,14 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(address: &Address, run: &str) -> Self {
-        let prefix = match address.prefix.as_str() {
-            "" => PREFIX,
-            prefix => prefix,
-        };
         Self {
-            run: format!("{prefix}/{run}"),
+            run: format!("{}/{run}", prefix(address)),
         }
+    }
+
+    /// The key where the nodes of the job with this name meet.
+    pub(super) fn of_nodes(address: &Address, id: &str) -> Vec<u8> {
+        format!("{}/nodes/{id}", prefix(address)).into()
     }
 
     /// The prefix of the keys of the leadership.
@@ -94,6 +95,13 @@ impl Names {
 
     fn state_prefix(&self) -> String {
         format!("{}/state/", self.run)
+    }
+}
+
+fn prefix(address: &Address) -> &str {
+    match address.prefix.as_str() {
+        "" => PREFIX,
+        prefix => prefix,
     }
 }
 

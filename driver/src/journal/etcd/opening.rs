@@ -108,11 +108,7 @@ impl Run {
         key: impl FnOnce(&Path, &Path) -> Result<Key, Error>,
     ) -> Result<Self, Error> {
         let shown = PathBuf::from(place.to_string());
-        let key_file = place::key_of_etcd().ok_or_else(|| Error::Etcd {
-            path: shown.clone(),
-            why: "neither XDG_STATE_HOME nor HOME is set to an absolute path, where its key is"
-                .to_owned(),
-        })?;
+        let key_file = place::key_of_etcd(&shown)?;
         let key = key(&shown, &key_file)?;
         let client = Client::new(&Options::new(place.address.endpoints.clone()));
         let client = client.map_err(|error| Error::Etcd {

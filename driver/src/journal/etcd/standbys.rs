@@ -94,7 +94,7 @@ async fn next_change(client: &Client, keys: &Keys, from: Revision) {
 }
 
 /// The addresses of all standby drivers. One that cannot be read is of a newer release, and is left out.
-fn endpoints(keys: &[KeyValue]) -> Vec<String> {
+pub(super) fn endpoints(keys: &[KeyValue]) -> Vec<String> {
     let read = |found: &KeyValue| serde_json::from_slice::<Standby>(&found.value).ok();
     let mut all: Vec<_> = (keys.iter().filter_map(read))
         .flat_map(|standby| standby.endpoints)

@@ -7,6 +7,7 @@ mod discovery;
 mod draining;
 mod durable;
 mod durable_in_bucket;
+mod elected;
 mod ending;
 mod etcd;
 mod failures;
