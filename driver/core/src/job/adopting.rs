@@ -123,6 +123,9 @@ impl Job {
     /// Returns whether the job goes on.
     pub(super) fn apply_failures(&mut self, now: Time, out: &mut Out) -> bool {
         let of_group = self.groups.leads() && !planted(Mutant::GroupFailuresCount);
+        // No later group has started beside a living member of the one that the records name. So a process that is not among its
+        // members was in an earlier one, of which the records may lack everything.
+        let is_last = of_group && self.has_living_member();
         let mut is_over = false;
         let failures = self
             .takeover
@@ -130,7 +133,9 @@ impl Job {
             .map(|takeover| std::mem::take(&mut takeover.failures));
         for (host, report) in failures.into_iter().flatten() {
             if self.is_up(&host) {
-                if is_over && let Some(process) = process_of(&report) {
+                if let Some(process) = process_of(&report)
+                    && (is_over || is_last && self.registry.rank(&host, process).is_none())
+                {
                     self.fleet.set_life(&host, process, Life::Stopping);
                 }
                 let known = self.results.failures();
@@ -160,6 +165,18 @@ impl Job {
             self.fleet.release_applied(&host);
         }
         self.results.outcome().is_none()
+    }
+
+    /// Whether a member of the group of the records is known to live.
+    fn has_living_member(&self) -> bool {
+        let lives = |host: &HostId, process: Process| {
+            let live = self.fleet.current(host, process);
+            live.is_some_and(|live| live.life != Life::Stopping)
+                && self.is_up(host)
+                && !self.failure_waits(host, process)
+        };
+        let members = self.registry.processes();
+        (members.iter()).any(|(host, members)| members.iter().any(|member| lives(host, *member)))
     }
 
     fn adopt_process(

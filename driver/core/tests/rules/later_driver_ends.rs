@@ -10,7 +10,7 @@ use elasticrun_protocol::{
 };
 
 use crate::{
-    harness::{Harness, commit, draining, host, range, seconds},
+    harness::{Harness, commit, draining, host, process, range, seconds},
     later_driver::{assert_stopped, elastic, exited, failures, scripts, took_over, trains},
     returning::rounds,
 };
@@ -102,6 +102,27 @@ fn the_failures_of_a_group_that_is_over_count_for_no_other_one() {
         }
     }
     assert!(late > 0);
+}
+
+/// The records lack all of that group, and name a later one, which lives.
+#[test]
+fn a_failure_of_an_earlier_group_ends_no_living_one() {
+    let mut harness = Harness::new(Settings {
+        restart_mode: RestartMode::Process,
+        max_restarts: 3,
+        spares: 2,
+        ..Settings::elastic(2, 2, Some(2))
+    });
+    (harness.slow, harness.returns) = (true, true);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.driver_dies(0);
+    let ended = exited(process(0, 1), Exit::Signal(9));
+    harness.comes_back_and_says("b", vec![ended]);
+    harness.comes_back_with_workers("a");
+    assert!(took_over(&harness), "{:?}", harness.notes);
+    let over = |note: &Decision| matches!(note, Decision::GroupEnded { .. });
+    assert!(!harness.notes.iter().any(over), "{:?}", harness.notes);
+    assert_eq!((harness.runs("a"), failures(&harness)), (2, 0));
 }
 
 /// No record names the group, and another host is waited for.
