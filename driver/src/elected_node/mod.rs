@@ -97,7 +97,7 @@ struct Node {
     leaves_at: Option<Instant>,
     /// The signal by which the user ends this node.
     stopped_by: Option<i32>,
-    told: BTreeSet<&'static str>,
+    told: BTreeSet<String>,
 }
 
 impl Node {
@@ -203,8 +203,9 @@ impl Node {
     async fn look(&mut self) -> anyhow::Result<()> {
         match self.meeting.look(&self.job.run).await {
             Ok(seen) => {
-                if seen.endpoints != self.seen.endpoints && !seen.endpoints.is_empty() {
-                    self.write_drivers(&seen.endpoints)?;
+                let is_new = seen.endpoints != self.seen.endpoints;
+                if is_new && !seen.endpoints.is_empty() {
+                    self.write_drivers(&seen.endpoints);
                 }
                 self.seen = seen;
             }
@@ -217,11 +218,15 @@ impl Node {
     }
 
     /// Writes where the driver is. An agent that the last driver has told of no standby driver finds the next one there.
-    fn write_drivers(&self, endpoints: &[String]) -> anyhow::Result<()> {
+    fn write_drivers(&mut self, endpoints: &[String]) {
         let new = self.name.path("drivers.new");
-        fs::write(&new, endpoints.join("\n"))
-            .and_then(|()| fs::rename(&new, &self.driver_file))
-            .with_context(|| new.display().to_string())
+        let written = fs::write(&new, endpoints.join("\n"))
+            .and_then(|()| fs::rename(&new, &self.driver_file));
+        if let Err(error) = written {
+            // Agents also know the standby drivers that their driver has named.
+            let file = self.driver_file.display();
+            self.say_once(&format!("{file} cannot be written: {error}"));
+        }
     }
 
     /// Starts the driver of a new run, by the words of the user.
@@ -293,7 +298,13 @@ impl Node {
                     .await;
                 Ok(Some(code))
             }
-            Fate::Signal(number) if self.stopped_by.is_some() => Ok(Some(exit::stopped_by(number))),
+            Fate::Signal(number) if self.stopped_by.is_some() => {
+                if was_first {
+                    // It has begun nothing.
+                    self.meeting.close(&self.job.run, Duration::ZERO).await;
+                }
+                Ok(Some(exit::stopped_by(number)))
+            }
             Fate::Code(_) | Fate::Signal(_) => {
                 self.driver.pause();
                 if self.driver.restarts() == Restarts::Exhausted && !self.agent.runs() {
@@ -360,8 +371,8 @@ impl Node {
         self.agent.end_within(END_TIMEOUT).await;
     }
 
-    fn say_once(&mut self, line: &'static str) {
-        if self.told.insert(line) {
+    fn say_once(&mut self, line: &str) {
+        if self.told.insert(line.to_owned()) {
             say(&format!("job {}: {line}", self.request.id));
         }
     }
