@@ -120,7 +120,7 @@ const DEATHS: u64 = 0x0064_6561_7468;
 const WILLS: u64 = 0x0077_696c_6c73;
 
 /// Derives the generator of slow writes to the durable store.
-const WRITES: u64 = 0x0077_7269_7465_73;
+const WRITES: u64 = 0x7772_6974_6573;
 
 /// Derives the generator of replicas.
 const REPLICAS: u64 = 0x7265_706c_6963;
