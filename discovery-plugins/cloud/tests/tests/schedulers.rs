@@ -44,7 +44,9 @@ fn variables(given: &[EnvVar], added: &[(&str, String)]) -> Vec<(String, String)
     let given = given.iter();
     // A value that comes from the pod is among those that are added.
     let given = given.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    let added = added.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let added = added
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone()));
     given.chain(added).collect()
 }
 
@@ -116,7 +118,10 @@ impl Pods {
             assert!(pod.wait().unwrap().success());
         }
         for rank in 0..size {
-            assert!(self.path(&format!("up-{rank}-of-{size}")).exists(), "rank {rank}");
+            assert!(
+                self.path(&format!("up-{rank}-of-{size}")).exists(),
+                "rank {rank}"
+            );
         }
     }
 }
@@ -130,9 +135,16 @@ impl Drop for Pods {
 #[test]
 fn a_pytorch_job_has_pods_that_join_each_other() {
     let job = example("pytorchjob.yaml");
-    assert_eq!((&job["apiVersion"], &job["kind"]), (&"kubeflow.org/v1".into(), &"PyTorchJob".into()));
+    assert_eq!(
+        (&job["apiVersion"], &job["kind"]),
+        (&"kubeflow.org/v1".into(), &"PyTorchJob".into())
+    );
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
-    assert_within(template, &understood::<PodTemplateSpec>(template), "template");
+    assert_within(
+        template,
+        &understood::<PodTemplateSpec>(template),
+        "template",
+    );
     let template: PodTemplateSpec = serde_json::from_value(template.clone()).unwrap();
     let container = template.spec.unwrap().containers.remove(0);
     // The operator looks for this name.
@@ -141,11 +153,20 @@ fn a_pytorch_job_has_pods_that_join_each_other() {
     let mut pods = Pods::new();
     for pod in 0..2 {
         let added = [
-            ("PET_RDZV_BACKEND", policy["rdzvBackend"].as_str().unwrap().to_owned()),
+            (
+                "PET_RDZV_BACKEND",
+                policy["rdzvBackend"].as_str().unwrap().to_owned(),
+            ),
             ("PET_RDZV_ENDPOINT", "train-worker-0:23456".to_owned()),
-            ("PET_NNODES", format!("{}:{}", policy["minReplicas"], policy["maxReplicas"])),
+            (
+                "PET_NNODES",
+                format!("{}:{}", policy["minReplicas"], policy["maxReplicas"]),
+            ),
             ("PET_MAX_RESTARTS", policy["maxRestarts"].to_string()),
-            ("PET_NPROC_PER_NODE", job["spec"]["nprocPerNode"].as_str().unwrap().to_owned()),
+            (
+                "PET_NPROC_PER_NODE",
+                job["spec"]["nprocPerNode"].as_str().unwrap().to_owned(),
+            ),
             ("PYTHONUNBUFFERED", "1".to_owned()),
             // Those that the operator sets for scripts without torchrun.
             ("WORLD_SIZE", "2".to_owned()),
@@ -164,7 +185,10 @@ fn a_pytorch_job_has_pods_that_join_each_other() {
 fn a_train_job_has_numbered_nodes() {
     let job = example("trainjob.yaml");
     let versions = ("trainer.kubeflow.org/v1alpha1".into(), "TrainJob".into());
-    assert_eq!((&job["apiVersion"], &job["kind"]), (&versions.0, &versions.1));
+    assert_eq!(
+        (&job["apiVersion"], &job["kind"]),
+        (&versions.0, &versions.1)
+    );
     let pod = &job["spec"]["podTemplateOverrides"][0]["spec"];
     assert_within(pod, &understood::<PodSpec>(pod), "spec");
     let trainer = &job["spec"]["trainer"];
@@ -187,9 +211,16 @@ fn a_train_job_has_numbered_nodes() {
 fn a_job_set_has_numbered_nodes() {
     let set = example("jobset.yaml");
     let versions = ("jobset.x-k8s.io/v1alpha2".into(), "JobSet".into());
-    assert_eq!((&set["apiVersion"], &set["kind"]), (&versions.0, &versions.1));
+    assert_eq!(
+        (&set["apiVersion"], &set["kind"]),
+        (&versions.0, &versions.1)
+    );
     let template = &set["spec"]["replicatedJobs"][0]["template"];
-    assert_within(template, &understood::<JobTemplateSpec>(template), "template");
+    assert_within(
+        template,
+        &understood::<JobTemplateSpec>(template),
+        "template",
+    );
     let template: JobTemplateSpec = serde_json::from_value(template.clone()).unwrap();
     let job = template.spec.unwrap();
     assert_eq!(job.completions, job.parallelism);

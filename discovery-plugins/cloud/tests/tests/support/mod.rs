@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// The items of a file in examples/kubernetes.
-pub fn manifests(name: &str) -> Vec<Value> {
+pub(crate) fn manifests(name: &str) -> Vec<Value> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = tests.join("../../../examples/kubernetes").join(name);
     let text = fs::read_to_string(path).unwrap();
@@ -14,14 +14,14 @@ pub fn manifests(name: &str) -> Vec<Value> {
 }
 
 /// An item as Kubernetes parses it, without unknown fields.
-pub fn understood<T: DeserializeOwned + Serialize>(item: &Value) -> Value {
+pub(crate) fn understood<T: DeserializeOwned + Serialize>(item: &Value) -> Value {
     let typed: T = serde_json::from_value(item.clone()).unwrap();
     serde_json::to_value(typed).unwrap()
 }
 
 /// Fails if `given` has a field that `known` lacks.
 #[track_caller]
-pub fn assert_within(given: &Value, known: &Value, at: &str) {
+pub(crate) fn assert_within(given: &Value, known: &Value, at: &str) {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => {
             for (name, value) in given {
