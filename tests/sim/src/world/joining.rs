@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use elasticrun_core::worker::{
-    Announcement, Command, Ended, Event, Failure, Join, RoundId, RoundStart,
+    Announcement, Command, Ended, Event, Failure, Join, Over, RoundId, RoundStart,
 };
 use elasticrun_protocol::{
     FromWorker, Process, Round,
@@ -34,7 +34,12 @@ impl World {
                     }
                     return;
                 }
-                Err(_) => return self.end_as_told(host, process),
+                Err(Over::Ended(_)) => return self.end_as_told(host, process),
+                // A process that was asked to stop announces itself before it ends. Its script sees an error otherwise.
+                Err(over) => {
+                    let what = format!("h{host} {process:?} comes to run() and gets {over:?}");
+                    return self.violate("R9", what);
+                }
             }
         }
     }
