@@ -58,6 +58,8 @@ pub struct Driver {
     pub(crate) exits_by: Option<Instant>,
     pub(crate) recording: Recording,
     pub(crate) standbys: Standbys,
+    /// The user wants the next standby driver to continue the run.
+    pub(crate) hands_over: bool,
 }
 
 /// The signal by which a user lets a standby driver continue the run.
@@ -278,9 +280,17 @@ impl Driver {
         let signal = match signal {
             UserSignal::Stop(signal) => signal,
             UserSignal::ForAgents(HAND_OVER)
-                if !self.standbys.are_none() && self.job.results().outcome().is_none() =>
+                if self.recording.is_shared() && self.job.results().outcome().is_none() =>
             {
-                return Some(Stop::Resigned);
+                if !self.standbys.are_none() {
+                    return Some(Stop::Resigned);
+                }
+                // One may have registered that this driver has not heard of yet.
+                self.hands_over = true;
+                self.reporter.warn(&format!(
+                    "signal {HAND_OVER}: no standby driver is known; the next one will continue this run"
+                ));
+                return None;
             }
             UserSignal::ForAgents(signal) => {
                 self.reporter.warn(&format!(
@@ -302,6 +312,9 @@ impl Driver {
 
     fn on_notice(&mut self, notice: Notice) -> Option<Stop> {
         if let Notice::Standbys(addresses) = notice {
+            if self.hands_over && !addresses.is_empty() {
+                return Some(Stop::Resigned);
+            }
             let command = self.standbys.changed(addresses);
             self.agents.queue_for_all(&command);
             self.flush();

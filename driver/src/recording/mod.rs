@@ -58,6 +58,12 @@ impl Recording {
         self.journal.is_some()
     }
 
+    /// Whether drivers of other machines reach the journal.
+    pub(crate) fn is_shared(&self) -> bool {
+        let journal = self.journal.as_ref();
+        journal.is_some_and(|journal| journal.epoch().is_some())
+    }
+
     /// Writes changed records behind.
     pub(crate) fn write(&mut self, changes: Vec<Change>) {
         if let Some(journal) = self.journal.as_ref().filter(|_| !changes.is_empty()) {

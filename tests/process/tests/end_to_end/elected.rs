@@ -53,6 +53,21 @@ impl Nodes {
         }
     }
 
+    /// Three nodes whose workers wait, of at least two. The first one runs the driver, and the others know the run.
+    fn three(cluster: &Cluster) -> Self {
+        let mut nodes = Self::start(cluster, "--nnodes 2:3", WORKER);
+        nodes.wait_started();
+        nodes.join().wait_said("standby driver at");
+        nodes.join().wait_said("standby driver at");
+        nodes.wait_workers("/3 restart 0", 3);
+        nodes
+    }
+
+    /// Waits until the first node runs the driver, so that it is the one that began the job.
+    fn wait_started(&mut self) {
+        self.first.wait_said("hosts join by");
+    }
+
     /// Starts another node.
     fn join(&mut self) -> &mut Beside {
         let node = self.first.start_beside(&self.line);
@@ -169,11 +184,7 @@ fn a_later_job_may_have_the_same_name() {
 #[test]
 fn the_others_go_on_without_the_node_that_ran_the_driver() {
     let cluster = cluster!();
-    let mut nodes = Nodes::start(&cluster, "--nnodes 2:3", WORKER);
-    nodes.wait_started();
-    nodes.join().wait_said("standby driver at");
-    nodes.join().wait_said("standby driver at");
-    nodes.wait_workers("/3 restart 0", 3);
+    let mut nodes = Nodes::three(&cluster);
     for pid in tree(nodes.first.driver()) {
         send_signal(pid, Signal::SIGKILL);
     }
@@ -186,11 +197,7 @@ fn the_others_go_on_without_the_node_that_ran_the_driver() {
 #[test]
 fn a_node_that_gets_sigterm_hands_the_job_over() {
     let cluster = cluster!();
-    let mut nodes = Nodes::start(&cluster, "--nnodes 2:3", WORKER);
-    nodes.wait_started();
-    nodes.join().wait_said("standby driver at");
-    nodes.join().wait_said("standby driver at");
-    nodes.wait_workers("/3 restart 0", 3);
+    let mut nodes = Nodes::three(&cluster);
     send_signal(nodes.first.driver(), Signal::SIGTERM);
     nodes.first.wait_end();
     assert_eq!(nodes.first.code(), Some(143), "{}", nodes.first.said());
@@ -274,11 +281,4 @@ fn a_node_with_another_key_is_refused() {
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
     nodes.finish();
     nodes.first.end().expect(0, &["succeeded"]);
-}
-
-impl Nodes {
-    /// Waits until the first node runs the driver, so that it is the one that began the job.
-    fn wait_started(&mut self) {
-        self.first.wait_said("hosts join by");
-    }
 }
