@@ -58,8 +58,6 @@ pub struct Driver {
     pub(crate) exits_by: Option<Instant>,
     pub(crate) recording: Recording,
     pub(crate) standbys: Standbys,
-    /// The user wants the next standby driver to continue the run.
-    pub(crate) hands_over: bool,
 }
 
 /// The signal by which a user lets a standby driver continue the run.
@@ -115,7 +113,7 @@ impl Driver {
                         self.carry_out(commands);
                     }
                     Some(notice) = notified(&mut inputs.journal) => return self.on_notice(notice),
-                    _ = heartbeat.tick() => self.on_heartbeat(),
+                    _ = heartbeat.tick() => return self.on_heartbeat(),
                     _ = ticks.tick() => self.check_clock(),
                     () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
                         // Messages that have arrived by now are in time.
@@ -282,15 +280,13 @@ impl Driver {
             UserSignal::ForAgents(HAND_OVER)
                 if self.recording.is_shared() && self.job.results().outcome().is_none() =>
             {
-                if !self.standbys.are_none() {
-                    return Some(Stop::Resigned);
-                }
                 // One may have registered that this driver has not heard of yet.
-                self.hands_over = true;
-                self.reporter.warn(&format!(
-                    "signal {HAND_OVER}: no standby driver is known; the next one will continue this run"
-                ));
-                return None;
+                if !self.standbys.hand_over() {
+                    self.reporter.warn(&format!(
+                        "signal {HAND_OVER}: no standby driver is known; the next one will continue this run"
+                    ));
+                }
+                return self.resigns();
             }
             UserSignal::ForAgents(signal) => {
                 self.reporter.warn(&format!(
@@ -312,9 +308,6 @@ impl Driver {
 
     fn on_notice(&mut self, notice: Notice) -> Option<Stop> {
         if let Notice::Standbys(addresses) = notice {
-            if self.hands_over && !addresses.is_empty() {
-                return Some(Stop::Resigned);
-            }
             let command = self.standbys.changed(addresses);
             self.agents.queue_for_all(&command);
             self.flush();
@@ -351,7 +344,7 @@ impl Driver {
         }
     }
 
-    fn on_heartbeat(&mut self) {
+    fn on_heartbeat(&mut self) -> Option<Stop> {
         if let Some(notice) = self.standbys.told() {
             self.reporter.journal(&notice);
         }
@@ -359,6 +352,13 @@ impl Driver {
             self.reporter.waits_for_journal(limit);
         }
         self.reporter.on_heartbeat(&self.job);
+        self.resigns()
+    }
+
+    /// Hands the run over if the user wants it and a standby driver can take it. The end of a job is not handed over.
+    fn resigns(&self) -> Option<Stop> {
+        let goes_on = self.job.results().outcome().is_none();
+        (goes_on && self.standbys.take_over()).then_some(Stop::Resigned)
     }
 
     /// The record of an outcome. The driver has not yet ended the agents, unless `finished`.

@@ -12,6 +12,8 @@ pub(crate) struct Standbys {
     addresses: Vec<String>,
     /// Agents are being told of a change.
     is_new: bool,
+    /// The user wants one of them to continue the run.
+    is_wanted: bool,
 }
 
 impl Standbys {
@@ -28,9 +30,15 @@ impl Standbys {
         }
     }
 
-    /// Whether no driver would continue the run.
-    pub(crate) fn are_none(&self) -> bool {
-        self.addresses.is_empty()
+    /// Lets one of them continue the run. Returns whether one is known.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        self.is_wanted = true;
+        !self.addresses.is_empty()
+    }
+
+    /// Whether the driver hands the run over now: the user wants it, and agents know where they find the next driver.
+    pub(crate) fn take_over(&self) -> bool {
+        self.is_wanted && !self.is_new && !self.addresses.is_empty()
     }
 
     /// Completes a heartbeat.
@@ -56,6 +64,23 @@ mod tests {
             AgentCommand::Heartbeat { standbys, .. } => standbys,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_run_is_handed_over_once_agents_know_to_whom() {
+        let mut standbys = Standbys::default();
+        assert!(!standbys.hand_over() && !standbys.take_over());
+        standbys.changed(vec!["a:1".to_owned()]);
+        assert!(!standbys.take_over(), "agents are being told");
+        standbys.told();
+        assert!(standbys.take_over());
+        standbys.changed(Vec::new());
+        standbys.told();
+        assert!(!standbys.take_over(), "it is gone");
+        let mut standbys = Standbys::default();
+        standbys.changed(vec!["a:1".to_owned()]);
+        standbys.told();
+        assert!(!standbys.take_over() && standbys.hand_over() && standbys.take_over());
     }
 
     #[test]

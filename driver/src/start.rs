@@ -192,7 +192,6 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         exits_by: None,
         recording: Recording::new(journal),
         standbys: Standbys::default(),
-        hands_over: false,
     };
     request_short_slices();
     let (ended, mut signals) = driver
