@@ -69,16 +69,20 @@ fn run(request: RunRequest) -> u8 {
     };
     code(match request.settings.supervise {
         false => drive(begin(request.run_id, request.settings), None),
-        true => supervised(request.settings, begin),
+        true => supervised(request.run_id, request.settings, begin),
     })
 }
 
 /// Runs a driver in a process of its own, and resumes its run when it dies.
 fn supervised(
+    run: Option<String>,
     settings: config::Settings,
     begin: impl FnOnce(Option<String>, config::Settings) -> Begin,
 ) -> anyhow::Result<u8> {
-    let run = begin::new_run_id()?;
+    let run = match run {
+        Some(run) => run,
+        None => begin::new_run_id()?,
+    };
     let request = resume::ResumeRequest {
         run: run.clone(),
         journal: settings.journal.clone(),
