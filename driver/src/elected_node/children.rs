@@ -17,16 +17,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A process that lives for so long has worked.
-const WORKED: Duration = Duration::from_secs(10);
+use crate::supervise::restarts::Restarts;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Starts in a row of processes that die before they have worked: about half a minute.
-const LIMIT: u32 = 18;
-
-/// The pause after that many.
+/// The pause between two starts of a process that has died too often in a row.
 const RARE: Duration = Duration::from_mins(1);
 
 /// How a process ended.
@@ -47,20 +40,12 @@ impl Fate {
     }
 }
 
-/// Whether a process may be started once more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Restarts {
-    Left,
-    Exhausted,
-}
-
 /// A process, or the pause before its next start.
 #[derive(Debug, Default)]
 pub(super) struct Child {
     process: Option<tokio::process::Child>,
     started: Option<Instant>,
-    /// Processes in a row that have not worked.
-    failures: u32,
+    restarts: Restarts,
     paused_until: Option<Instant>,
 }
 
@@ -139,28 +124,13 @@ impl Child {
         }
     }
 
-    /// Begins the pause before the next start. It grows while the process does not work.
-    pub(super) fn pause(&mut self) {
-        self.pause_at(Instant::now());
-    }
-
-    fn pause_at(&mut self, now: Instant) {
-        let worked = self.started.is_some_and(|started| now - started >= WORKED);
-        self.failures = if worked { 1 } else { self.failures + 1 };
-        let pause = FIRST_PAUSE * 2_u32.saturating_pow(self.failures - 1).min(100);
-        let pause = match self.restarts() {
-            Restarts::Left => pause.min(LONGEST_PAUSE),
-            Restarts::Exhausted => RARE,
-        };
-        self.paused_until = Some(now + pause);
-    }
-
-    /// Whether another start is worth while.
-    pub(super) fn restarts(&self) -> Restarts {
-        match self.failures < LIMIT {
-            true => Restarts::Left,
-            false => Restarts::Exhausted,
-        }
+    /// Begins the pause before the next start, after the end of a process. Returns whether another start is worth while.
+    pub(super) fn pause(&mut self) -> bool {
+        let now = Instant::now();
+        let lived = self.started.map_or(Duration::ZERO, |started| now - started);
+        let pause = self.restarts.next(lived);
+        self.paused_until = Some(now + pause.unwrap_or(RARE));
+        pause.is_some()
     }
 }
 
@@ -169,23 +139,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_until_a_process_has_worked() {
+    fn a_process_that_ends_at_once_is_started_rarely_in_the_end() {
         let mut child = Child::default();
-        let mut pauses = Vec::new();
-        let mut now = Instant::now();
-        for _ in 0..LIMIT {
-            assert_eq!(child.restarts(), Restarts::Left);
-            child.started = Some(now);
-            child.pause_at(now);
-            let until = child.paused_until().expect("a pause");
-            pauses.push((until - now).as_millis());
-            now = until;
+        let until = Instant::now() + RARE;
+        while child.pause() {
+            assert!(!child.may_start() && child.paused_until() < Some(until));
         }
-        assert_eq!(pauses[..6], [200, 400, 800, 1600, 2000, 2000]);
-        assert_eq!(child.restarts(), Restarts::Exhausted);
-        child.started = Some(now);
-        child.pause_at(now + WORKED);
-        assert_eq!(child.restarts(), Restarts::Left);
+        assert!(child.paused_until() >= Some(until));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
 use self::{
-    children::{Child, Fate, Restarts},
+    children::{Child, Fate},
     name::NodeName,
 };
 use crate::{
@@ -306,8 +306,7 @@ impl Node {
                 Ok(Some(exit::stopped_by(number)))
             }
             Fate::Code(_) | Fate::Signal(_) => {
-                self.driver.pause();
-                if self.driver.restarts() == Restarts::Exhausted && !self.agent.runs() {
+                if !self.driver.pause() && !self.agent.runs() {
                     anyhow::bail!("the driver of this node ends again and again");
                 }
                 Ok(None)
@@ -320,8 +319,7 @@ impl Node {
         match Fate::of(status) {
             Fate::Code(exit::SUCCESS) => self.leaves_at = Some(Instant::now() + END_TIMEOUT),
             _ => {
-                self.agent.pause();
-                if self.agent.restarts() == Restarts::Exhausted {
+                if !self.agent.pause() {
                     anyhow::bail!("the agent of this node ends again and again");
                 }
             }

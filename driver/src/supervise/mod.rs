@@ -15,7 +15,7 @@
 //!
 //! Not promised: that the driver ends with a supervisor that is killed. It goes on without one.
 
-mod restarts;
+pub(crate) mod restarts;
 
 use std::{
     io::{self, Write},

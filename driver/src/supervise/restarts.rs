@@ -1,4 +1,4 @@
-//! How often and how soon a driver that has died is resumed.
+//! How often and how soon a driver that has died is resumed, or another child of a node that elects its driver.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(super) const LIMIT: u32 = 18;
 
 /// The deaths of drivers that have not lived for long.
 #[derive(Debug, Default)]
-pub(super) struct Restarts {
+pub(crate) struct Restarts {
     in_a_row: u32,
 }
 
 impl Restarts {
     /// The pause before the next driver, after one that has lived for `lived`. `None` if too many in a row have died at once.
-    pub(super) fn next(&mut self, lived: Duration) -> Option<Duration> {
+    pub(crate) fn next(&mut self, lived: Duration) -> Option<Duration> {
         if lived >= HEALTHY {
             self.in_a_row = 0;
         }

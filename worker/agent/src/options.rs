@@ -11,7 +11,7 @@ use elasticrun_protocol::{HostId, control::Task};
 use elasticrun_tls::Credentials;
 use tokio_util::sync::CancellationToken;
 
-use crate::{JoinToken, Launch};
+use crate::{JoinToken, Launch, redial::once};
 
 /// How an agent gets the keys of its job.
 #[derive(Clone, Debug)]
@@ -124,13 +124,8 @@ impl AgentOptions {
 
     /// The addresses of the driver now, newest first, each once.
     pub(crate) fn drivers(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for address in addresses_in(self.driver_file.as_deref()).chain(self.driver.clone()) {
-            if !all.contains(&address) {
-                all.push(address);
-            }
-        }
-        all
+        let newer = addresses_in(self.driver_file.as_deref());
+        once(newer.chain(self.driver.clone()), &[])
     }
 }
 

@@ -144,7 +144,7 @@ impl Redial {
 }
 
 /// These addresses, each once, without those of another list.
-fn once(addresses: Vec<String>, without: &[String]) -> Vec<String> {
+pub(crate) fn once(addresses: impl IntoIterator<Item = String>, without: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for address in addresses {
         if !all.contains(&address) && !without.contains(&address) {
@@ -224,7 +224,7 @@ impl Dial {
     }
 
     async fn dial_others(&self) -> Option<Reached> {
-        let newer = once(addresses_in(self.file.as_deref()).collect(), &self.first);
+        let newer = once(addresses_in(self.file.as_deref()), &self.first);
         let older = self.others.iter().filter(|other| !newer.contains(other));
         for candidate in newer.iter().chain(older) {
             let dialled = dial(candidate.clone(), self.host.clone(), self.keys.clone());

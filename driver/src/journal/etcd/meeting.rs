@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     super::{Error, configuration, outcome, place, seal::Key},
     names::Names,
+    standbys,
 };
 use crate::{begin::new_run_id, config::EtcdPlace, join_token};
 
@@ -139,17 +140,16 @@ impl Meeting {
             .first()
             .and_then(|leader| read_json::<Holder>(&leader.value));
         let endpoints = holder.map(|holder| holder.endpoints).unwrap_or_default();
-        let standbys = waiting.len();
         let others = match endpoints.is_empty() {
             true => Vec::new(),
-            false => super::standbys::endpoints(&waiting),
+            false => standbys::endpoints(&waiting),
         };
         Ok(Seen {
             // Of a run that has ended only the outcome is left.
             has_begun: !(begun.is_empty() && ended.is_empty()),
             has_ended: !ended.is_empty(),
             endpoints: endpoints.into_iter().chain(others).collect(),
-            standbys,
+            standbys: waiting.len(),
             revision: read.revision,
         })
     }
@@ -183,14 +183,7 @@ impl Meeting {
     }
 
     async fn next_change(&self, keys: Keys, seen: &Seen) {
-        match self
-            .client
-            .watch(&keys, Revision(seen.revision.0 + 1))
-            .await
-        {
-            Ok(mut watch) => drop(watch.next().await),
-            Err(_) => sleep(RETRY).await,
-        }
+        standbys::next_change(&self.client, &keys, Revision(seen.revision.0 + 1)).await;
     }
 
     /// Lets the job be known for this long, since its run has ended. Another job of the same name is left as it is.

@@ -86,7 +86,7 @@ pub(super) async fn follow(client: Client, keys: Keys, notices: mpsc::Sender<Not
 }
 
 /// Returns at the first change, and when the watch has ended.
-async fn next_change(client: &Client, keys: &Keys, from: Revision) {
+pub(super) async fn next_change(client: &Client, keys: &Keys, from: Revision) {
     match client.watch(keys, from).await {
         Ok(mut watch) => drop(watch.next().await),
         Err(_) => sleep(RETRY).await,
