@@ -6,19 +6,7 @@ use elasticrun_etcd_tests::Cluster;
 use elasticrun_process_tests::{Beside, Job, Running, send_signal};
 use nix::sys::signal::Signal;
 
-/// A cluster of one member, or the end of the test with the reason why there is none.
-macro_rules! cluster {
-    () => {
-        match Cluster::start(1) {
-            Ok(cluster) => cluster,
-            Err(why) => {
-                let test = std::thread::current();
-                eprintln!("skipped {}: {why}", test.name().unwrap_or_default());
-                return;
-            }
-        }
-    };
-}
+use crate::support::cluster;
 
 /// A worker that says where it is in the group, and ends when the file `finish` is there.
 const WORKER: &str = "echo up $RANK/$WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT run $TORCHELASTIC_RUN_ID \
@@ -151,7 +139,7 @@ fn tree(root: u32) -> Vec<u32> {
 
 #[test]
 fn nodes_come_together_and_end_with_the_job() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::start(&cluster, "--nnodes 3 --rdzv-conf close_timeout=600", WORKER);
     nodes.join();
     nodes.join();
@@ -170,7 +158,7 @@ fn nodes_come_together_and_end_with_the_job() {
 
 #[test]
 fn a_later_job_may_have_the_same_name() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::start(&cluster, "--nnodes 1:2 --rdzv-conf close_timeout=0", WORKER);
     nodes.wait_workers("/1 restart 0", 1);
     nodes.finish();
@@ -183,7 +171,7 @@ fn a_later_job_may_have_the_same_name() {
 /// As when the power of a machine fails.
 #[test]
 fn the_others_go_on_without_the_node_that_ran_the_driver() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::three(&cluster);
     for pid in tree(nodes.first.driver()) {
         send_signal(pid, Signal::SIGKILL);
@@ -196,7 +184,7 @@ fn the_others_go_on_without_the_node_that_ran_the_driver() {
 
 #[test]
 fn a_node_that_gets_sigterm_hands_the_job_over() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::three(&cluster);
     send_signal(nodes.first.driver(), Signal::SIGTERM);
     nodes.first.wait_end();
@@ -216,7 +204,7 @@ fn a_node_that_gets_sigterm_hands_the_job_over() {
 
 #[test]
 fn the_last_node_ends_the_job() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::start(&cluster, "--nnodes 1:2", WORKER);
     nodes.wait_workers("/1 restart 0", 1);
     send_signal(nodes.first.driver(), Signal::SIGINT);
@@ -225,7 +213,7 @@ fn the_last_node_ends_the_job() {
 
 #[test]
 fn a_failure_ends_all_nodes_with_its_code() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let script = format!("[ $RANK = 1 ] && exit 7; {WORKER}");
     let mut nodes = Nodes::start(&cluster, "--nnodes 2", &script);
     nodes.join();
@@ -235,7 +223,7 @@ fn a_failure_ends_all_nodes_with_its_code() {
 
 #[test]
 fn the_driver_of_a_node_may_be_killed() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::start(&cluster, "--nnodes 2", WORKER);
     nodes.wait_started();
     nodes.join();
@@ -261,7 +249,7 @@ fn the_driver_of_a_node_may_be_killed() {
 
 #[test]
 fn a_cluster_that_is_down_refuses_a_node_in_one_line() {
-    let mut cluster = cluster!();
+    let mut cluster = cluster!(1);
     cluster.kill(0);
     let nodes = Nodes::start(&cluster, "--nnodes 2", WORKER);
     let ended = nodes.first.end();
@@ -272,7 +260,7 @@ fn a_cluster_that_is_down_refuses_a_node_in_one_line() {
 /// Each job of these tests has its own state directory, as machines without a shared home have.
 #[test]
 fn a_node_with_another_key_is_refused() {
-    let cluster = cluster!();
+    let cluster = cluster!(1);
     let mut nodes = Nodes::start(&cluster, "--nnodes 1:2", WORKER);
     nodes.wait_workers("/1 restart 0", 1);
     let stranger = Nodes::start(&cluster, "--nnodes 1:2", WORKER);

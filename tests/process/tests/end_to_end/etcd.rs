@@ -5,21 +5,7 @@ use elasticrun_process_tests::{Beside, Job, Proxy, Running, send_signal};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{assert_nothing_lost, next_steps, workers};
-
-/// A cluster, or the end of the test with the reason why there is none.
-macro_rules! cluster {
-    ($count:literal) => {
-        match Cluster::start($count) {
-            Ok(cluster) => cluster,
-            Err(why) => {
-                let test = std::thread::current();
-                eprintln!("skipped {}: {why}", test.name().unwrap_or_default());
-                return;
-            }
-        }
-    };
-}
+use crate::support::{assert_nothing_lost, cluster, next_steps, workers};
 
 /// Four workers on two hosts of this machine. Agents wait long enough for a driver on a busy machine.
 const FOUR: &str = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --launcher local --blacklist forever \
@@ -248,6 +234,26 @@ fn standby_drivers_take_over_one_after_the_other() {
             .set_hosts(&format!("{HOSTS}127.0.0.2:{}\n", 1 + count % 2));
         run.job.wait_said(&format!("with {} slots", 5 + count % 2));
     }
+    assert_eq!(workers(&next_steps(&mut run.job)), before);
+    run.job.finish();
+    let ended = run.job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_lost(&ended.events, 0);
+}
+
+/// It is asked before it has heard of the other one.
+#[test]
+fn a_driver_hands_its_run_over_to_the_next_standby_driver() {
+    let cluster = cluster!(1);
+    let mut run = Journaled::start(&cluster, Job::new(FOUR));
+    let before = workers(&run.job.wait_training(4, 3));
+    send_signal(run.job.driver(), Signal::SIGUSR2);
+    run.job.wait_said("no standby driver is known");
+    let mut standby = run.standby();
+    (standby.driver).wait_said("round 1 goes on with 4 workers");
+    run.job.wait_end();
+    assert_eq!(run.job.code(), Some(9), "{}", run.job.said());
+    run.job = run.job.continue_with(standby.driver);
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     run.job.finish();
     let ended = run.job.end();

@@ -110,3 +110,18 @@ pub(crate) fn next_steps(job: &mut Running) -> Vec<Event> {
     let newest = steps.map(|event| event.step).max().unwrap_or(0);
     job.wait_training(4, newest + 2)
 }
+
+/// A cluster, or the end of the test with the reason why there is none.
+macro_rules! cluster {
+    ($count:literal) => {
+        match elasticrun_etcd_tests::Cluster::start($count) {
+            Ok(cluster) => cluster,
+            Err(why) => {
+                let test = std::thread::current();
+                eprintln!("skipped {}: {why}", test.name().unwrap_or_default());
+                return;
+            }
+        }
+    };
+}
+pub(crate) use cluster;
