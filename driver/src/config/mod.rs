@@ -26,6 +26,7 @@ mod hosts;
 mod journal;
 mod kinds;
 mod layer;
+mod line_filters;
 mod local_ranks;
 mod locality;
 mod nearest;
@@ -62,6 +63,7 @@ pub use kinds::{
     SlotsPerHost, WorkerEnv,
 };
 pub use layer::{Origin, flag, variable};
+pub use line_filters::LineFilters;
 pub use local_ranks::LocalRanks;
 pub(crate) use locality::interface_addresses;
 pub use locality::{is_local, launcher_of};

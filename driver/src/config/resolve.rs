@@ -407,9 +407,22 @@ fn output(config: &Config) -> Result<Output, Error> {
         let why = "needs --output-filename DIR, which gets these streams";
         return Err(config.redirects.contradicts("redirects", why));
     }
+    let why = "needs --output-filename DIR, where a file gets these lines";
+    if config.output_filename.value.is_none() {
+        for (filters, key) in [
+            (&config.duplicate_stdout_filters, "duplicate-stdout-filters"),
+            (&config.duplicate_stderr_filters, "duplicate-stderr-filters"),
+        ] {
+            if filters.value.is_some() {
+                return Err(filters.contradicts(key, why));
+            }
+        }
+    }
     Ok(Output {
         directory: config.output_filename.value.clone(),
         redirects: config.redirects.value.clone(),
+        stdout_filters: config.duplicate_stdout_filters.value.clone(),
+        stderr_filters: config.duplicate_stderr_filters.value.clone(),
         shown: config.local_ranks_filter.value.clone(),
         prefix: prefix(config)?,
         log_level: config

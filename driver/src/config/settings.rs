@@ -15,6 +15,7 @@ use super::{
     durable::ResumeFrom,
     journal::EtcdPlace,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost, WorkerEnv},
+    line_filters::LineFilters,
     local_ranks::LocalRanks,
     network::SshOption,
     prefix_template::PrefixTemplate,
@@ -259,6 +260,10 @@ pub struct Output {
     pub directory: Option<PathBuf>,
     /// Streams that only the files have.
     pub redirects: Streams,
+    /// Texts of lines of standard output that one more file has.
+    pub stdout_filters: Option<LineFilters>,
+    /// Texts of lines of standard error that one more file has.
+    pub stderr_filters: Option<LineFilters>,
     /// Workers whose output is shown; none: all.
     pub shown: Option<LocalRanks>,
     /// What stands before each line on the console.

@@ -31,6 +31,7 @@ use super::{
         SlotsPerHost, WorkerEnv,
     },
     layer::{Layers, Origin},
+    line_filters::LineFilters,
     local_ranks::LocalRanks,
     network::{Interfaces, SshOption},
     prefix_template::PrefixTemplate,
@@ -328,6 +329,10 @@ settings! {
         output_filename "output-filename" "DIR": Option<PathBuf> = None, plain;
         /// Streams that are only written to files: 0, 1 (stdout), 2 (stderr), 3 (both), or by local rank: 0:1,1:3
         redirects "redirects" "STREAMS": Streams = Streams::NONE, plain;
+        /// Also write lines of standard output that contain S, or one of S,S,..., to DIR/filtered_stdout.log
+        duplicate_stdout_filters "duplicate-stdout-filters" "S": Option<LineFilters> = None, plain;
+        /// Also write lines of standard error that contain S, or one of S,S,..., to DIR/filtered_stderr.log
+        duplicate_stderr_filters "duplicate-stderr-filters" "S": Option<LineFilters> = None, plain;
         /// Show only the output of these local ranks; files have that of all
         local_ranks_filter "local-ranks-filter" "N,...": Option<LocalRanks> = None, plain;
         /// Prefix of each line of output; ${rank}, ${local_rank}, ${hostname} and ${role_name} are replaced

@@ -1,4 +1,4 @@
-//! `--output-filename`: DIR/rank.NNN/{stdout,stderr}.
+//! `--output-filename`: DIR/rank.NNN/{stdout,stderr}, and the files of [`Filtered`].
 //!
 //! - F1 A restarted worker appends after a line that names its start. Nothing is truncated.
 //! - F2 A file has the bytes of its rank. Both files exist from the first bytes of the rank on.
@@ -11,6 +11,7 @@ use std::{
     io::{self, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use elasticrun_protocol::{HostId, Process, Rank};
@@ -21,8 +22,11 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::queue::{Piece, Receiver};
-use crate::report::Terminal;
+use super::{
+    filtered::Filtered,
+    queue::{Piece, Receiver},
+};
+use crate::{config::Output, report::Terminal};
 
 /// Size limit of the output of one job in one file: 1 GiB.
 const CAP: u64 = 1 << 30;
@@ -37,6 +41,8 @@ pub(super) struct Files {
     directory: OwnedFd,
     open: BTreeMap<Option<Rank>, [Stream; 2]>,
     cap: u64,
+    /// The lines of each stream that pass its filters, if it has any.
+    filtered: [Option<Filtered>; 2],
 }
 
 #[derive(Debug)]
@@ -62,7 +68,25 @@ impl Files {
             directory,
             open: BTreeMap::new(),
             cap: CAP,
+            filtered: [None, None],
         })
+    }
+
+    /// Also opens the files of the filters in the settings.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(super) fn with_filters(mut self, settings: &Output) -> io::Result<Self> {
+        let filters = [&settings.stdout_filters, &settings.stderr_filters];
+        let names = ["filtered_stdout.log", "filtered_stderr.log"];
+        for ((filters, name), filtered) in filters.into_iter().zip(names).zip(&mut self.filtered) {
+            let Some(filters) = filters.clone() else {
+                continue;
+            };
+            let file = (self.path.join(name), open_in(&self.directory, name)?);
+            *filtered = Some(Filtered::new(filters, &settings.prefix, file, self.cap));
+        }
+        Ok(self)
     }
 
     /// Writes all pieces of the queue.
@@ -72,6 +96,11 @@ impl Files {
                 terminal.line(&warning);
             }
             queue.progress.written(&item.piece);
+        }
+        for filtered in self.filtered.iter_mut().flatten() {
+            if let Some(warning) = filtered.end() {
+                terminal.line(&warning);
+            }
         }
     }
 
@@ -89,6 +118,9 @@ impl Files {
         let writer = (piece.host.clone(), output.process);
         if let Err(error) = stream.write(writer, output.as_bytes(), self.cap, progress) {
             warnings.push(stream.give_up(&error));
+        }
+        if let Some(filtered) = &mut self.filtered[usize::from(output.stderr)] {
+            warnings.extend(filtered.add(piece, SystemTime::now()));
         }
         warnings
     }
@@ -128,14 +160,15 @@ fn open_file(directory: &OwnedFd, rank: &str, name: &str) -> io::Result<File> {
         directory_flags() | OFlag::O_NOFOLLOW,
         Mode::empty(),
     );
+    open_in(&directory.map_err(link_error)?, name)
+}
+
+/// Opens a file in a directory to append to it.
+fn open_in(directory: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND | OFlag::O_NOFOLLOW;
     let mode = Mode::from_bits_truncate(0o666);
-    let file = openat(
-        directory.map_err(link_error)?,
-        name,
-        flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY,
-        mode,
-    );
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = openat(directory, name, flags, mode);
     Ok(File::from(file.map_err(link_error)?))
 }
 

@@ -78,7 +78,7 @@ impl Layout {
             .split_inclusive(|byte| matches!(byte, b'\n' | b'\r'))
         {
             if begins || (self.returned && !matches!(part, b"\n" | b"\r")) {
-                self.write_prefix(piece, now, out);
+                write_prefix(&self.prefix, piece, now, out);
             }
             out.extend_from_slice(part);
             begins = part.ends_with(b"\n");
@@ -93,28 +93,29 @@ impl Layout {
             self.interrupted();
         }
     }
+}
 
-    fn write_prefix(&self, piece: &Piece, now: SystemTime, out: &mut Vec<u8>) {
-        if self.prefix == Prefix::TimeAndRank {
-            // Writing to a vector cannot fail.
-            let _ = write!(out, "{} ", timestamp(now));
-        }
-        let output = &piece.output;
-        if let Prefix::Template(template) = &self.prefix {
-            let labels = Labels {
-                rank: output.rank,
-                local_rank: output.process.local_rank.0,
-                host: &piece.host,
-            };
-            template.write(&labels, out);
-            return;
-        }
-        let stream = if output.stderr { "stderr" } else { "stdout" };
-        let _ = match output.rank {
-            Some(rank) => write!(out, "[{rank}]<{stream}>:"),
-            None => write!(out, "[-]<{stream}>:"),
-        };
+/// Appends the prefix of a line that begins in this piece. Without prefixes it is that of the rank.
+pub(super) fn write_prefix(prefix: &Prefix, piece: &Piece, now: SystemTime, out: &mut Vec<u8>) {
+    if *prefix == Prefix::TimeAndRank {
+        // Writing to a vector cannot fail.
+        let _ = write!(out, "{} ", timestamp(now));
     }
+    let output = &piece.output;
+    if let Prefix::Template(template) = prefix {
+        let labels = Labels {
+            rank: output.rank,
+            local_rank: output.process.local_rank.0,
+            host: &piece.host,
+        };
+        template.write(&labels, out);
+        return;
+    }
+    let stream = if output.stderr { "stderr" } else { "stdout" };
+    let _ = match output.rank {
+        Some(rank) => write!(out, "[{rank}]<{stream}>:"),
+        None => write!(out, "[-]<{stream}>:"),
+    };
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 mod drain;
 mod files;
+mod filtered;
 mod layout;
 mod queue;
 mod screen;
@@ -103,7 +104,8 @@ impl Console {
         let (running, finished) = mpsc::channel(1);
         let mut files = None;
         if let Some(path) = &settings.directory {
-            let source = Files::create(path).map_err(|source| Error::Directory {
+            let source = Files::create(path).and_then(|files| files.with_filters(settings));
+            let source = source.map_err(|source| Error::Directory {
                 path: path.clone(),
                 source,
             })?;

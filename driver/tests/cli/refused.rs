@@ -151,6 +151,8 @@ const WRONG: &[&str] = &[
     "-np\t2\t--redirects\t4\tx",
     "-np\t2\t--redirects\t3\tx",
     "-np\t2\t--local-ranks-filter\tall\tx",
+    "-np\t2\t--output-filename\td\t--duplicate-stdout-filters\t,\tx",
+    "-np\t2\t--duplicate-stderr-filters\terror\tx",
     "-np\t2\t--line-prefix\t${pid}\tx",
     "-np\t2\t--line-prefix\t$rank\t--no-prefix\tx",
     "torchrun\t--nproc-per-node\t0\tx",
