@@ -1,5 +1,5 @@
 //! The log of launched agents. Their standard error comes to the driver, whose log has their records at level `debug`, in the
-//! spans that the agent was in: job > round > host > worker.
+//! spans that the agent was in: job > round > host > worker. A warning about an option of the user keeps its level.
 
 use elasticrun_plugin_sdk::text::one_line;
 use elasticrun_protocol::HostId;
@@ -69,7 +69,11 @@ impl AgentLog {
         };
         // In JSON a line may hold breaks and control characters.
         let text = one_line(&record.text());
-        if tracing::enabled!(tracing::Level::DEBUG) {
+        if record.is_about_option() {
+            record
+                .span(&self.job, host)
+                .in_scope(|| tracing::warn!("{text}"));
+        } else if tracing::enabled!(tracing::Level::DEBUG) {
             record
                 .span(&self.job, host)
                 .in_scope(|| tracing::debug!(agent_level = %record.level, "{text}"));
@@ -81,6 +85,11 @@ impl AgentLog {
 impl Record {
     fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
+    }
+
+    /// Whether it is a warning about an option of the user, with whose name it begins.
+    fn is_about_option(&self) -> bool {
+        self.level == "WARN" && self.message.starts_with("--")
     }
 
     /// The message with its fields, as the text format has them.
@@ -138,6 +147,19 @@ mod tests {
         };
         assert_eq!(tail(&line("WARN")).unwrap(), "no memory error=full pid=7");
         assert_eq!(tail(&line("DEBUG")), None);
+    }
+
+    #[test]
+    fn a_warning_about_an_option_is_for_the_user() {
+        let is_for_user = |level: &str, message: &str| {
+            let line = format!(
+                r#"{{"timestamp":"t","level":"{level}","message":"{message}","spans":[]}}"#
+            );
+            Record::read(&line).unwrap().is_about_option()
+        };
+        assert!(is_for_user("WARN", "--preload has no effect"));
+        assert!(!is_for_user("INFO", "--preload has no effect"));
+        assert!(!is_for_user("WARN", "no standby interpreters"));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use crate::{
     agent::{Agent, LivenessEvent},
     local::{AttachRequest, SharedFd},
-    process::{ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
+    numa::Bound,
+    process::{Directives, ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
     region::Region,
     replica::ReplicaCopy,
     spans,
@@ -252,18 +253,6 @@ impl Agent {
 
     fn spawn(&mut self, spawn: Spawn) {
         let process = spawn.process;
-        if let Err(error) = self.memories.create(process) {
-            self.pending_events.push_back(Event::Exited {
-                process,
-                exit: Exit::NotStarted(error.to_string()),
-                tail: Vec::new(),
-            });
-            return;
-        }
-        let worker = WorkerProcess::starting(process);
-        // Output carries the rank of the environment until the first round. Without the SDK it does so for ever.
-        worker.rank.set(spawn.place.rank);
-        self.processes.insert(process, worker);
         let ctx = SpawnContext {
             host: &self.host,
             setup: &self.setup,
@@ -271,13 +260,43 @@ impl Agent {
             socket: &self.dir.socket(),
             error_file: &self.dir.error_file(process),
         };
+        let mut variables = variables(&ctx, &spawn, |name| std::env::var_os(name).is_some());
+        let local_rank = spawn.place.local_rank(process);
+        let directives = Directives::take(&mut variables, local_rank);
+        let memory = directives.and_then(|directives| {
+            let made = self.memories.create(process);
+            made.map_err(|error| error.to_string())?;
+            Ok(directives)
+        });
+        let directives = match memory {
+            Ok(directives) => directives,
+            Err(why) => {
+                self.pending_events.push_back(Event::Exited {
+                    process,
+                    exit: Exit::NotStarted(why),
+                    tail: Vec::new(),
+                });
+                return;
+            }
+        };
+        let worker = WorkerProcess::starting(process);
+        // Output carries the rank of the environment until the first round. Without the SDK it does so for ever.
+        worker.rank.set(spawn.place.rank);
+        self.processes.insert(process, worker);
         self.starter.start(ToStart {
             process,
             command: self.setup.command.clone(),
-            variables: variables(&ctx, &spawn, |name| std::env::var_os(name).is_some()),
+            variables,
             directory: self.setup.directory.clone(),
             // Only groups are restarted.
             standbys: spawn.restarts.map_or(0, |_| spawn.place.local_size),
+            own_device: directives.own_device,
+            bound: directives.numa_binding.map(|mode| Bound {
+                mode,
+                visible_devices: directives.visible_devices,
+                local_rank: local_rank.0,
+                local_size: spawn.place.local_size,
+            }),
         });
     }
 

@@ -7,6 +7,7 @@ use elasticrun_protocol::{
     control::{Setup, Spawn},
 };
 
+use super::directives::VISIBLE_DEVICES;
 use crate::interfaces::Interface;
 
 /// The variable with the path of the agent's socket. It marks the processes that the agent has started.
@@ -37,9 +38,10 @@ const OF_PROCESS: [&str; 21] = [
     "TORCHELASTIC_ERROR_FILE",
 ];
 
-/// Whether a variable of [`variables`] differs between the workers of a host, or between one group and the next.
-pub(super) fn is_of_process(name: &str) -> bool {
-    OF_PROCESS.contains(&name)
+/// Whether a variable differs between the workers of a host, or between one group and the next. With `own_device`, each worker
+/// sees another device.
+pub(super) fn is_of_process(name: &str, own_device: bool) -> bool {
+    OF_PROCESS.contains(&name) || own_device && name == VISIBLE_DEVICES
 }
 
 /// The agent's part of a worker's environment.

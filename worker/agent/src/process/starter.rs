@@ -19,6 +19,7 @@ use std::{
 
 use elasticrun_protocol::Process;
 use elasticrun_shm::pidfd::Pidfd;
+use libc::cpu_set_t;
 use tokio::sync::mpsc;
 use tracing::Span;
 
@@ -26,7 +27,13 @@ use super::{
     not_started::{plain, reason},
     standby::Keeper,
 };
-use crate::{Error, inbox::InboxMessage, open_files::restore_open_files, scheduling, spans};
+use crate::{
+    Error,
+    inbox::InboxMessage,
+    numa::{Binder, Bound, bind},
+    open_files::restore_open_files,
+    scheduling, spans,
+};
 
 /// A process to start.
 #[derive(Debug)]
@@ -39,6 +46,10 @@ pub(crate) struct ToStart {
     pub(crate) directory: Option<String>,
     /// How many standby interpreters are kept for such processes.
     pub(crate) standbys: u32,
+    /// Its visible device is not that of other processes.
+    pub(crate) own_device: bool,
+    /// The CPUs that it may use, if they are not those of the agent.
+    pub(crate) bound: Option<Bound>,
 }
 
 /// A running process, the leader of its own session and process group.
@@ -74,9 +85,12 @@ impl Starter {
             .spawn(move || {
                 let _in_host = span.entered();
                 scheduling::use_default_time_slices();
+                let mut binder = Binder::new();
                 for request in todo {
                     let process = request.process;
-                    let result = start_in_the_fastest_way(&request, keeper.as_ref());
+                    let cpus = request.bound.as_ref();
+                    let cpus = cpus.and_then(|bound| binder.cpus(bound));
+                    let result = start_in_the_fastest_way(&request, cpus.as_ref(), keeper.as_ref());
                     if inbox
                         .blocking_send(InboxMessage::Started { process, result })
                         .is_err()
@@ -112,9 +126,13 @@ impl Starter {
 }
 
 /// Starts a process by a standby interpreter, else in the ordinary way.
-fn start_in_the_fastest_way(request: &ToStart, keeper: Option<&Keeper>) -> Result<Started, String> {
+fn start_in_the_fastest_way(
+    request: &ToStart,
+    cpus: Option<&cpu_set_t>,
+    keeper: Option<&Keeper>,
+) -> Result<Started, String> {
     let keeper = keeper.filter(|_| request.standbys > 0);
-    let by_standby = keeper.and_then(|keeper| keeper.start_worker(request));
+    let by_standby = keeper.and_then(|keeper| keeper.start_worker(request, cpus));
     let _of_worker = spans::worker(request.process).entered();
     let started = match by_standby {
         Some(Ok(started)) => {
@@ -123,9 +141,9 @@ fn start_in_the_fastest_way(request: &ToStart, keeper: Option<&Keeper>) -> Resul
         }
         Some(Err(error)) => {
             tracing::debug!(%error, "no standby interpreter becomes the worker");
-            start(request)
+            start(request, cpus)
         }
-        None => start(request),
+        None => start(request, cpus),
     };
     if let Some(keeper) = keeper
         && started.is_ok()
@@ -135,7 +153,7 @@ fn start_in_the_fastest_way(request: &ToStart, keeper: Option<&Keeper>) -> Resul
     started
 }
 
-fn start(request: &ToStart) -> Result<Started, String> {
+fn start(request: &ToStart, cpus: Option<&cpu_set_t>) -> Result<Started, String> {
     let Some((program, arguments)) = request.command.split_first() else {
         return Err("the command is empty".into());
     };
@@ -147,6 +165,16 @@ fn start(request: &ToStart) -> Result<Started, String> {
     let ((stdout, child_stdout), (stderr, child_stderr)) =
         pipes.map_err(|error| format!("{program}: no pipes for its output: {}", plain(&error)))?;
     command.stdout(child_stdout).stderr(child_stderr);
+    if let Some(cpus) = cpus.copied() {
+        // SAFETY: between fork and exec the closure makes a system call with a live local.
+        unsafe {
+            command.pre_exec(move || {
+                // An agent that has lost one of the CPUs starts its workers unbound.
+                let _ = bind(0, &cpus);
+                Ok(())
+            });
+        }
+    }
     let spawned = command.spawn();
     // It holds the ends of the child.
     drop(command);

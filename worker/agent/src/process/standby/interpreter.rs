@@ -3,9 +3,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use elasticrun_shm::{fds, pidfd::Pidfd};
+use libc::cpu_set_t;
 
 use super::{error::Error, fork_server::receive};
-use crate::process::starter::{Started, output_pipe};
+use crate::{
+    numa::bind,
+    process::starter::{Started, output_pipe},
+};
 
 /// A forked interpreter, a child of this process. Dropping it kills the process.
 #[derive(Debug)]
@@ -31,8 +35,16 @@ impl StandbyInterpreter {
         }
     }
 
-    /// Makes it a worker with these variables. On an error it has not run the program, and is killed.
-    pub(super) fn start(mut self, variables: &[u8]) -> Result<Started, Error> {
+    /// Makes it a worker with these variables, bound to these CPUs. On an error it has not run the program, and is killed.
+    pub(super) fn start(
+        mut self,
+        variables: &[u8],
+        cpus: Option<&cpu_set_t>,
+    ) -> Result<Started, Error> {
+        if let Some(cpus) = cpus {
+            // It has one thread, which waits for the variables. As at an ordinary start, an error leaves it unbound.
+            let _ = bind(self.pid, cpus);
+        }
         let (stdout, child_stdout) = output_pipe().map_err(Error::system("make a pipe"))?;
         let (stderr, child_stderr) = output_pipe().map_err(Error::system("make a pipe"))?;
         let pipes = [child_stdout.as_fd(), child_stderr.as_fd()];

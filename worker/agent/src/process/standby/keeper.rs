@@ -9,6 +9,7 @@ use std::{
 };
 
 use elasticrun_protocol::control::{Preload, Setup};
+use libc::cpu_set_t;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::Span;
 
@@ -72,8 +73,13 @@ impl Keeper {
         })))
     }
 
-    /// Starts a worker by an interpreter: one that waits, else one that is forked now. None if there is no server for it.
-    pub(crate) fn start_worker(&self, request: &ToStart) -> Option<Result<Started, Error>> {
+    /// Starts a worker by an interpreter: one that waits, else one that is forked now. None if there is no server for it. The worker
+    /// is bound to `cpus`.
+    pub(crate) fn start_worker(
+        &self,
+        request: &ToStart,
+        cpus: Option<&cpu_set_t>,
+    ) -> Option<Result<Started, Error>> {
         let template = Template::of_worker(request)?;
         let (waiting, server) = {
             let mut state = self.0.stock.lock();
@@ -87,14 +93,16 @@ impl Keeper {
             (state.interpreters.pop(), state.server.clone())
         };
         let variables = own_variables(request);
-        if let Some(started) = waiting.map(|waiting| waiting.start(&variables)) {
+        if let Some(started) = waiting.map(|waiting| waiting.start(&variables, cpus)) {
             match started {
                 Ok(started) => return Some(Ok(started)),
                 Err(error) => tracing::debug!(%error, "a standby interpreter is not used"),
             }
         }
         let server = server?;
-        let started = server.fork().and_then(|forked| forked.start(&variables));
+        let started = server
+            .fork()
+            .and_then(|forked| forked.start(&variables, cpus));
         if started.is_err() {
             // The thread starts another one.
             server.kill();

@@ -18,7 +18,7 @@ impl Template {
     /// The template of a worker. None if no standby interpreter can take its command over.
     pub(super) fn of_worker(request: &ToStart) -> Option<Self> {
         let variables = request.variables.iter();
-        let common = variables.filter(|(name, _)| !is_of_process(name));
+        let common = variables.filter(|(name, _)| !is_of_process(name, request.own_device));
         Some(Self {
             python: PythonCommand::parse(&request.command)?,
             variables: common
@@ -32,7 +32,7 @@ impl Template {
 /// The variables that differ between workers, as a standby interpreter reads them.
 pub(super) fn own_variables(request: &ToStart) -> Vec<u8> {
     let variables = request.variables.iter();
-    let own = variables.filter(|(name, _)| is_of_process(name));
+    let own = variables.filter(|(name, _)| is_of_process(name, request.own_device));
     let own: Vec<_> = own.map(|(name, value)| format!("{name}={value}")).collect();
     own.join("\0").into_bytes()
 }
