@@ -25,6 +25,7 @@ pub fn run(mode: AgentStart) -> u8 {
         tracing::debug!(%error, "cannot set the name of the process");
     }
     let (mut level, mut format) = (LogLevel::Warn, LogFormat::Text);
+    let mut with_job_code = false;
     let options = match mode {
         AgentStart::Launched => {
             let launch = Launch::read(&mut io::stdin().lock()).map_err(|error| error.to_string());
@@ -42,6 +43,7 @@ pub fn run(mode: AgentStart) -> u8 {
         }
         AgentStart::Join(request) => {
             (level, format) = (request.log_level, request.log_format);
+            with_job_code = request.with_job_code;
             joining(&request)
         }
     };
@@ -52,6 +54,7 @@ pub fn run(mode: AgentStart) -> u8 {
             let _ = writeln!(io::stderr(), "elasticrun: the driver of this job is gone");
             exit::WORKER_FAILED
         }
+        Ok(Ended::ShutDown { job_code }) if with_job_code => job_code.unwrap_or(exit::SUCCESS),
         Ok(_) => exit::SUCCESS,
         Err(why) => {
             // It may have words of a peer that has proved nothing.
@@ -111,6 +114,10 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
         network_interfaces: request.network_interfaces.0.clone(),
         driver_file: request.driver_file.clone(),
         one_run: request.one_run,
+        stop_signals: request
+            .stop_signals
+            .to_handle()
+            .map_err(|error| format!("the actions of signals are unknown: {error}"))?,
         signal_notice: request.signal_notice,
         ..options
     })

@@ -13,7 +13,7 @@ use elasticrun::{
     begin::{self, Begin},
     cli::{self, Invocation, RunRequest},
     config, exit, host_agent, join_token, plugins, python_exec, resume,
-    signals::Signals,
+    signals::{Signals, StopSignals},
     spark_exec, start,
     supervise::{self, Starting},
     task_service, torchrun_node,
@@ -37,7 +37,9 @@ fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}")),
             }
         }
-        Ok(Invocation::Resume(request)) => ExitCode::from(resume(&request, None)),
+        Ok(Invocation::Resume(request)) => {
+            ExitCode::from(resume(&request, None, &StopSignals::default()))
+        }
         Ok(Invocation::Token(lifetime)) => match join_token::random(lifetime) {
             Ok(token) => print(&format!("{}\n", *token.expose())),
             Err(error) => fail(&format!("{error:#}")),
@@ -67,9 +69,10 @@ fn run(request: RunRequest) -> u8 {
         words,
         run_id,
     };
+    let stop = request.stop_signals;
     code(match request.settings.supervise {
-        false => drive(begin(request.run_id, request.settings), None),
-        true => supervised(request.run_id, request.settings, begin),
+        false => drive(begin(request.run_id, request.settings), None, &stop),
+        true => supervised(request.run_id, request.settings, begin, &stop),
     })
 }
 
@@ -78,6 +81,7 @@ fn supervised(
     run: Option<String>,
     settings: config::Settings,
     begin: impl FnOnce(Option<String>, config::Settings) -> Begin,
+    stop: &StopSignals,
 ) -> anyhow::Result<u8> {
     let run = match run {
         Some(run) => run,
@@ -88,21 +92,21 @@ fn supervised(
         journal: settings.journal.clone(),
         standby: None,
     };
-    let first = |starting| code(drive(begin(Some(run), settings), Some(starting)));
-    Ok(supervise::supervise(first, |starting| {
-        resume(&request, Some(starting))
+    let first = |starting| code(drive(begin(Some(run), settings), Some(starting), stop));
+    Ok(supervise::supervise(stop, first, |starting| {
+        resume(&request, Some(starting), stop)
     })?)
 }
 
 /// Runs a driver to its end. `starting` is of a driver below a supervisor.
-fn drive(begin: Begin, starting: Option<Starting>) -> anyhow::Result<u8> {
+fn drive(begin: Begin, starting: Option<Starting>, stop: &StopSignals) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime?;
     let result = runtime.block_on(async {
         // First of all: a signal during the start must end the job in order.
-        let signals = Signals::listen()?;
+        let signals = Signals::listen(stop)?;
         drop(starting);
         start::run(begin, signals).await
     });
@@ -112,7 +116,7 @@ fn drive(begin: Begin, starting: Option<Starting>) -> anyhow::Result<u8> {
 }
 
 /// Continues a run. `starting` is of a driver below a supervisor, which tries again after [`exit::NOT_RESUMED`].
-fn resume(request: &resume::ResumeRequest, starting: Option<Starting>) -> u8 {
+fn resume(request: &resume::ResumeRequest, starting: Option<Starting>, stop: &StopSignals) -> u8 {
     let not_now = match &starting {
         Some(_) => exit::NOT_RESUMED,
         None => exit::JOURNAL,
@@ -130,7 +134,7 @@ fn resume(request: &resume::ResumeRequest, starting: Option<Starting>) -> u8 {
                 Ok(begin) => begin,
                 Err(error) => return failed(&error),
             };
-            match drive(begin, starting) {
+            match drive(begin, starting, stop) {
                 Ok(code) => code,
                 // Its port, its directory or its disk.
                 Err(error) => fail_with(not_now, &format!("run {}: {error:#}", request.run)),

@@ -213,6 +213,19 @@ impl Driver {
                     ));
                 }
                 self.agents.connected(&agent, writer);
+                if agent.self_registered
+                    && let Some(expected) = elasticrun_agent::node_slots(&self.setup)
+                    && agent.slots != expected.get()
+                {
+                    // The settings say to the agent what is expected.
+                    let setup = Box::new(self.setup.clone());
+                    self.agents
+                        .refuse(agent.instance, AgentCommand::Setup(setup));
+                    let slots = agent.slots;
+                    return self.reporter.warn(&format!(
+                        "host {host} is refused: it has {slots} workers, and the job has {expected} on each node (--nproc-per-node)"
+                    ));
+                }
                 self.launcher.connected(&host);
                 self.receive(Event::AgentConnected(agent), commands);
             }
@@ -414,6 +427,14 @@ impl Driver {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, mut command } => {
+                    if matches!(command, AgentCommand::Shutdown | AgentCommand::Kill)
+                        && let Some(outcome) = self.job.results().outcome()
+                    {
+                        let last = self.standbys.ended(start::code(outcome));
+                        if let Err(instance) = self.agents.queue(&host, last) {
+                            unresponsive.push((host.clone(), instance));
+                        }
+                    }
                     if let AgentCommand::Heartbeat { applied, .. } = &mut command {
                         *applied = self.recording.acknowledged(&host, *applied);
                     }

@@ -27,6 +27,19 @@ impl Standbys {
             lease: None,
             applied: 0,
             standbys: addresses,
+            job_code: None,
+        }
+    }
+
+    /// The command that tells agents how their job has ended.
+    pub(crate) fn ended(&self, job_code: u8) -> AgentCommand {
+        // It answers no heartbeat, and renews no lease.
+        AgentCommand::Heartbeat {
+            acked_count: 0,
+            lease: None,
+            applied: 0,
+            standbys: self.addresses.clone(),
+            job_code: Some(job_code),
         }
     }
 

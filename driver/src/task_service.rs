@@ -15,7 +15,7 @@ use crate::{
 pub fn run() -> u8 {
     logging::start_agent(LogLevel::Warn, LogFormat::Text);
     match serve() {
-        Ok(Ended::ShutDown) => exit::SUCCESS,
+        Ok(Ended::ShutDown { .. }) => exit::SUCCESS,
         Ok(Ended::Stopped) => exit::stopped_by(libc::SIGTERM),
         Ok(Ended::Orphaned | Ended::Abandoned) => exit::TASK_ABANDONED,
         Err(why) => {

@@ -105,7 +105,9 @@ fn other(mut agent: JoinRequest) -> u8 {
     let mut told = false;
     loop {
         let why = match read_token_file(&agent.token_file) {
-            Ok(token) if is_valid(&token) => return host_agent::run(AgentStart::Join(agent)),
+            Ok(token) if is_valid(&token) => {
+                return host_agent::run(AgentStart::Join(Box::new(agent)));
+            }
             Ok(_) => "it has expired".to_owned(),
             Err(error) if error.is_missing() => error.to_string(),
             Err(error) => {

@@ -10,9 +10,12 @@ use super::{
     Invocation,
     command::{self, base},
 };
-use crate::config::{
-    Error, Interfaces, LogFormat, LogLevel, Origin, Setting, SlotsPerHost, Timeout,
-    check_interfaces,
+use crate::{
+    config::{
+        Error, Interfaces, LogFormat, LogLevel, Origin, Setting, SlotsPerHost, Timeout,
+        check_interfaces,
+    },
+    signals::StopSignals,
 };
 
 /// How an agent starts.
@@ -21,7 +24,7 @@ pub enum AgentStart {
     /// A launcher starts it. Its settings are the first line of stdin, a JSON object.
     Launched,
     /// It registers itself at a driver.
-    Join(JoinRequest),
+    Join(Box<JoinRequest>),
 }
 
 /// What an agent needs to register itself.
@@ -41,8 +44,12 @@ pub struct JoinRequest {
     pub host: Option<HostId>,
     /// Interfaces for data between workers. None stands for that of the route to the driver.
     pub network_interfaces: Interfaces,
-    /// It serves one run, in the foreground of a terminal.
+    /// It serves one run.
     pub one_run: bool,
+    /// The signals that end it in order.
+    pub stop_signals: StopSignals,
+    /// It ends with the exit code of its job.
+    pub with_job_code: bool,
     /// How long this host stays after SIGUSR1. `None`: as the driver says.
     pub signal_notice: Option<Duration>,
     /// What the agent logs.
@@ -171,7 +178,7 @@ impl Options {
                 .map_err(|allowed| usage(format!("--signal-notice {word}: expected {allowed}")))
         });
         let signal_notice = signal_notice.transpose()?.map(Timeout::get);
-        Ok(AgentStart::Join(JoinRequest {
+        Ok(AgentStart::Join(Box::new(JoinRequest {
             driver,
             others,
             driver_file: self.driver_file,
@@ -180,10 +187,12 @@ impl Options {
             host,
             network_interfaces,
             one_run: self.one_run,
+            stop_signals: StopSignals::of_agent(self.one_run),
+            with_job_code: false,
             signal_notice,
             log_level: one("--log-level", self.log_level, LogLevel::Warn)?,
             log_format: one("--log-format", self.log_format, LogFormat::Text)?,
-        }))
+        })))
     }
 
     fn launched(&self) -> Result<AgentStart, Error> {

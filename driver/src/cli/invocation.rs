@@ -6,6 +6,7 @@ use super::{AgentStart, DrainRequest, NodeRequest, PluginRequest};
 use crate::{
     config::{Config, Hosts, Settings, Workers},
     resume::ResumeRequest,
+    signals::StopSignals,
 };
 
 /// A parsed command line.
@@ -76,4 +77,6 @@ pub struct RunRequest {
     pub notes: Vec<String>,
     /// The id of the run. `None`: a random one.
     pub run_id: Option<String>,
+    /// The signals that end the job in order.
+    pub stop_signals: StopSignals,
 }

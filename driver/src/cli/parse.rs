@@ -13,6 +13,7 @@ use crate::{
         unknown_variables,
     },
     discovery, dry_run,
+    signals::StopSignals,
 };
 
 /// Parses a command line, without the name of the program, and the environment.
@@ -141,6 +142,7 @@ fn run(
     }
     Ok(Invocation::Run(Box::new(RunRequest {
         run_id: None,
+        stop_signals: StopSignals::default(),
         settings,
         config,
         notes,

@@ -36,7 +36,7 @@ use crate::{
     cli::ElectedRequest,
     exit, join_token,
     journal::{self, Meeting, NodeJob, Seen},
-    signals::{Signals, UserSignal},
+    signals::{Signals, StopSignals, UserSignal},
 };
 
 /// How long a node waits for another one that has begun the job, and has no driver yet. Then it begins the job itself.
@@ -63,7 +63,7 @@ pub fn run(request: ElectedRequest) -> anyhow::Result<u8> {
         .enable_all()
         .build()?;
     let ended = runtime.block_on(async {
-        let signals = Signals::listen()?;
+        let signals = Signals::listen(&request.stop_signals)?;
         Node::join(request).await?.run(signals).await
     });
     // A lookup of a name may take long.
@@ -332,7 +332,11 @@ impl Node {
     async fn stop(&mut self, number: i32, signals: &mut Signals) -> Option<u8> {
         self.stopped_by = Some(number);
         if self.others().await == 0 && self.driver.runs() {
-            self.driver.signal_number(number);
+            // The driver has handlers of its own.
+            self.driver.signal(match Signal::try_from(number) {
+                Ok(signal) if StopSignals::default().contains(number) => signal,
+                _ => Signal::SIGTERM,
+            });
             return None;
         }
         self.agent.signal(Signal::SIGTERM);

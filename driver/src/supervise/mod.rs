@@ -35,7 +35,10 @@ use nix::{
 };
 
 use self::restarts::{LIMIT, Restarts};
-use crate::{exit, signals};
+use crate::{
+    exit,
+    signals::{self, StopSignals},
+};
 
 /// The exit code of a Rust program after a panic.
 const PANICKED: u8 = 101;
@@ -43,17 +46,10 @@ const PANICKED: u8 = 101;
 /// How long a signal waits for the handlers of a driver that starts, in milliseconds.
 const START_LIMIT: u16 = 10_000;
 
-/// Signals that end a driver in order, or that it only reports.
-const PASSED_ON: [Signal; 6] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-];
+/// Signals that are passed on to a driver, which only reports them unless they end it in order.
+const REPORTED: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Runs drivers of one run until one of them ends with an outcome. Returns its exit code.
+/// Runs drivers of one run until one of them ends with an outcome. Returns its exit code. Signals in `stop` end a driver in order.
 ///
 /// Call it in a process with one thread. `first` and `later` run in processes of their own, and give the exit code. Each drops
 /// its [`Starting`] once its signal handlers exist.
@@ -61,10 +57,11 @@ const PASSED_ON: [Signal; 6] = [
 /// # Errors
 /// The system starts no first process.
 pub fn supervise(
+    stop: &StopSignals,
     first: impl FnOnce(Starting) -> u8,
     later: impl Fn(Starting) -> u8,
 ) -> io::Result<u8> {
-    let supervisor = Supervisor::new()?;
+    let supervisor = Supervisor::new(stop)?;
     let mut restarts = Restarts::default();
     let mut started = Ok(supervisor.start(first)?);
     // The signal that asked for the end while no driver ran.
@@ -147,23 +144,32 @@ impl Driver {
 /// The signals of the supervisor. They are blocked and waited for.
 struct Supervisor {
     signals: SigSet,
+    /// Those that ask a driver to end.
+    stop: StopSignals,
     /// The mask of the drivers.
     before: SigSet,
 }
 
 impl Supervisor {
-    fn new() -> io::Result<Self> {
+    fn new(stop: &StopSignals) -> io::Result<Self> {
         let mut signals = SigSet::empty();
         let more = [Signal::SIGCHLD, Signal::SIGTSTP, Signal::SIGCONT];
-        for signal in PASSED_ON.into_iter().chain(more) {
+        for number in stop.to_handle()? {
+            signals.add(Signal::try_from(number)?);
+        }
+        for signal in REPORTED.into_iter().chain(more) {
             // A blocked signal is delivered although it is ignored. The driver ignores it as well.
-            if !signals::is_ignored(signal as i32)? || signal == Signal::SIGTERM {
+            if !signals::is_ignored(signal as i32)? {
                 signals.add(signal);
             }
         }
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before))?;
-        Ok(Self { signals, before })
+        Ok(Self {
+            signals,
+            stop: stop.clone(),
+            before,
+        })
     }
 
     /// Runs `work` in a process of its own.
@@ -214,11 +220,16 @@ impl Supervisor {
                     raise(Signal::SIGSTOP)?;
                 }
                 signal => {
-                    stopped |= is_stop(signal);
+                    stopped |= self.is_stop(signal);
                     driver.signal(signal);
                 }
             }
         }
+    }
+
+    /// Whether a signal asks the driver to end.
+    fn is_stop(&self, signal: Signal) -> bool {
+        self.stop.contains(signal as i32)
     }
 
     /// Waits. Returns the signal of the user that ends the wait.
@@ -235,17 +246,12 @@ impl Supervisor {
                 libc::sigtimedwait(self.signals.as_ref(), std::ptr::null_mut(), &raw const left)
             };
             match Signal::try_from(signal) {
-                Ok(signal) if is_stop(signal) => return Some(signal),
+                Ok(signal) if self.is_stop(signal) => return Some(signal),
                 Ok(_) => {}
                 Err(_) => return None,
             }
         }
     }
-}
-
-/// Whether a signal asks the driver to end.
-fn is_stop(signal: Signal) -> bool {
-    PASSED_ON[..4].contains(&signal)
 }
 
 fn say(line: &str) {

@@ -8,6 +8,7 @@ use elasticrun::{
         HostList, Interfaces, Journal, Launcher, LogFormat, LogLevel, Mode, Prefix, Preload,
         RestartMode, Setting, SlotsPerHost, Source,
     },
+    signals::StopSignals,
 };
 
 use super::{job, with};
@@ -524,7 +525,7 @@ fn agents_are_launched_or_join() {
     ];
     assert_eq!(
         agent(&join),
-        AgentStart::Join(JoinRequest {
+        AgentStart::Join(Box::new(JoinRequest {
             driver: Endpoint {
                 host: "::1".to_owned(),
                 port: 7070
@@ -533,13 +534,15 @@ fn agents_are_launched_or_join() {
             driver_file: None,
             token_file: "/t".into(),
             one_run: false,
+            stop_signals: StopSignals::of_agent(false),
+            with_job_code: false,
             signal_notice: None,
             log_level: LogLevel::Warn,
             log_format: LogFormat::Text,
             slots: SlotsPerHost::Fixed(2),
             host: Some("a".into()),
             network_interfaces: Interfaces(vec!["eth1".into(), "lo".into()]),
-        })
+        }))
     );
     let launch = job(&[
         "-np",

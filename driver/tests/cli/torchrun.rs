@@ -5,7 +5,9 @@ use std::{path::Path, time::Duration};
 use elasticrun::{
     cli::{ElectedRequest, Invocation, JoinRequest, NodeRequest, RunRequest},
     config::{Journal, Launcher, Mode, Prefix, RestartMode, SlotsPerHost, Source, WorkerEnv},
+    signals::StopSignals,
 };
+use elasticrun_agent::{NODE_SLOTS, NUMA_BINDING, VIRTUAL_LOCAL_RANK};
 
 use super::with;
 
@@ -167,6 +169,60 @@ fn role_and_id_are_variables_of_the_workers() {
             ("TORCHELASTIC_RUN_ID", Some("42")),
         ]
     );
+}
+
+#[test]
+fn agents_learn_how_to_start_workers() {
+    let told = |options: &str, environment: &[(&str, &str)]| {
+        let told = job(options, environment).settings.launch.env;
+        let told = told.into_iter();
+        let told = told.map(|variable| (variable.name, variable.value.unwrap_or_default()));
+        told.collect::<Vec<_>>()
+    };
+    let own_device = (VIRTUAL_LOCAL_RANK.to_owned(), "1".to_owned());
+    let bound = (NUMA_BINDING.to_owned(), "core-complex".to_owned());
+    let options = "--virtual_local_rank --numa-binding core-complex";
+    assert_eq!(told(options, &[]), [own_device.clone(), bound]);
+    let variables = [("PET_VIRTUAL_LOCAL_RANK", "1")];
+    assert_eq!(told("", &variables), [own_device]);
+    assert_eq!(told("--standalone", &[]), []);
+    let (first, ..) = first("--nnodes 2 --nproc-per-node 4");
+    let [slots] = first.settings.launch.env.as_slice() else {
+        panic!("{:?}", first.settings.launch.env);
+    };
+    assert_eq!(
+        (slots.name.as_str(), slots.value.as_deref()),
+        (NODE_SLOTS, Some("4"))
+    );
+}
+
+#[test]
+fn each_node_handles_the_signals_of_the_user() {
+    let two = "--signals-to-handle SIGTERM,SIGUSR1";
+    let expected = StopSignals::parse("SIGTERM,SIGUSR1").expect("two signals");
+    assert_eq!(job(two, &[]).stop_signals, expected);
+    let nodes = format!("--nnodes 2 --master-addr 10.0.0.1 {two}");
+    assert_eq!(first(&nodes).0.stop_signals, expected);
+    let other = other(&format!("{nodes} --node-rank 1"));
+    assert_eq!(other.stop_signals, expected);
+    assert!(other.with_job_code);
+    let rdzv = format!("--nnodes 2 --rdzv etcd://e --rdzv-id j {two}");
+    assert_eq!(elected(&rdzv).stop_signals, expected);
+    // Its node passes signals on to this driver.
+    let driver = job(&format!("--as-driver 1 --join-token-file t {rdzv}"), &[]);
+    assert_eq!(driver.stop_signals, StopSignals::default());
+    assert_eq!(job("", &[]).stop_signals, StopSignals::default());
+}
+
+#[test]
+fn filtered_lines_have_a_file_of_their_own() {
+    let request = job("--duplicate_stdout_filters loss,acc --log-dir d", &[]);
+    assert!(request.notes.is_empty(), "{:?}", request.notes);
+    let output = request.settings.output;
+    assert_eq!(output.directory.as_deref(), Some(Path::new("d")));
+    let filters = output.stdout_filters.expect("two texts");
+    assert!(filters.pass(b"the acc") && !filters.pass(b"other"));
+    assert_eq!(output.stderr_filters, None);
 }
 
 #[test]
@@ -363,6 +419,10 @@ fn wrong_values_name_the_option_that_was_written() {
         &with_script("-r 4 --log-dir d"),
         &with_script("-r 3"),
         &with_script("-t x"),
+        &with_script("--duplicate_stdout_filters loss"),
+        &with_script("--duplicate-stderr-filters , --log-dir d"),
+        &with_script("--numa-binding cpu"),
+        &with_script("--signals-to-handle SIGTERM,SIGKILL"),
         &with_script("--local_ranks_filter a"),
         &with_script("--tee 3 --log-line-prefix-template ${pid}"),
         &with_script("--shutdown-timeout never"),

@@ -17,7 +17,6 @@ use elasticrun_protocol::{
 use elasticrun_shm::liveness_watch::LivenessEnd;
 use elasticrun_termination_notice::Notices;
 use tokio::{
-    signal::unix,
     sync::mpsc,
     time::{Instant, Sleep, sleep_until},
 };
@@ -45,6 +44,7 @@ use crate::{
     replica::Replicator,
     run_dir::RunDir,
     spans::{self, Spans},
+    stop_signals::StopSignals,
     store::Store,
 };
 
@@ -96,11 +96,13 @@ pub(crate) struct Agent {
     pub(crate) inbox: mpsc::Receiver<InboxMessage>,
     /// Notices that the host will go away.
     pub(crate) notices: Notices,
-    pub(crate) terminate: unix::Signal,
+    pub(crate) terminate: StopSignals,
     /// Events that the execution of commands made.
     pub(crate) pending_events: VecDeque<Event>,
     pub(crate) clock: Clock,
     pub(crate) last_sweep: Instant,
+    /// The exit code of the job, once it has ended.
+    pub(crate) job_code: Option<u8>,
     /// Why the machine has ended, once it has.
     pub(crate) end: Option<End>,
     /// The process that this agent was started under is gone.
@@ -224,7 +226,7 @@ impl Agent {
         if let Poll::Ready(Some(notice)) = self.notices.poll_next(cx) {
             return Poll::Ready(Input::Noticed(notice));
         }
-        if self.terminate.poll_recv(cx).is_ready() {
+        if self.terminate.poll_next(cx).is_ready() {
             return Poll::Ready(Input::StopRequested);
         }
         if has_deadline && sleep.poll(cx).is_ready() {
@@ -240,8 +242,12 @@ impl Agent {
             Input::Deadline => self.on_deadline(out),
             Input::Internal(event) => self.step(event, out),
             Input::FromDriver(mut message) => {
-                if let AgentCommand::Heartbeat { standbys, .. } = &mut message.command {
+                if let AgentCommand::Heartbeat {
+                    standbys, job_code, ..
+                } = &mut message.command
+                {
                     self.redial.learn(std::mem::take(standbys));
+                    self.job_code = job_code.or(self.job_code);
                 }
                 self.step(Event::FromDriver(*message), out);
             }

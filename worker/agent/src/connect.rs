@@ -26,6 +26,7 @@ use crate::{
     clock::Clock,
     error::PeerError,
     keys::{Keyring, Keys},
+    process::node_slots,
 };
 
 /// How long one address may take to resolve, and to accept a connection.
@@ -264,6 +265,16 @@ impl Reached {
             Ok(Ok(first)) => first,
         };
         match first.command {
+            AgentCommand::Setup(setup)
+                if options.self_registered
+                    && let Some(expected) = node_slots(&setup)
+                    && expected.get() != options.slots =>
+            {
+                Err(Error::OtherSlots {
+                    offered: options.slots,
+                    expected: expected.get(),
+                })
+            }
             AgentCommand::Setup(setup) => Ok(Joined {
                 stream,
                 frames,

@@ -49,6 +49,16 @@ pub enum Error {
         /// The address of the machine that has the name.
         by: IpAddr,
     },
+    /// The host offers another number of slots than each node of the job must offer.
+    #[error(
+        "this node has {offered} workers, and the job has {expected} on each node; give all nodes the same --nproc-per-node"
+    )]
+    OtherSlots {
+        /// Slots of this host.
+        offered: u32,
+        /// Slots of each node of the job.
+        expected: u32,
+    },
     /// Another agent serves this host.
     #[error(
         "another agent (process {pid}) serves host {host} of run {run_id} and has not ended within {waited:?}; end it or wait for it"

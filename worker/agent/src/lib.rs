@@ -66,6 +66,7 @@ mod session;
 mod settings;
 mod socket;
 mod spans;
+mod stop_signals;
 mod store;
 mod token_file;
 

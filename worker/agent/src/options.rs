@@ -39,9 +39,11 @@ pub struct AgentOptions {
     pub detected_slots: Option<u32>,
     /// The agent registers itself, by a join token. It dials again after the loss of a driver, until it is stopped.
     pub self_registered: bool,
-    /// The agent is in the foreground of a terminal and serves one run: SIGINT ends it as SIGTERM does, and it waits for no
-    /// driver of another run.
+    /// The agent serves one run, and waits for no driver of another one.
     pub one_run: bool,
+    /// The numbers of the signals that end the agent. Others keep their action, except that an agent which serves several runs
+    /// ignores SIGINT.
+    pub stop_signals: Vec<i32>,
     /// The run, if it is known before the driver is reached. With it the agent takes the lock before it dials.
     pub run_id: Option<String>,
     /// Interfaces for data between workers. The first one that this host has, with an address of the driver's family, gives
@@ -82,6 +84,7 @@ impl AgentOptions {
             detected_slots: None,
             self_registered: false,
             one_run: false,
+            stop_signals: vec![libc::SIGTERM],
             run_id: launch.run_id,
             network_interfaces,
             local_only: launch.local_only,
@@ -110,6 +113,7 @@ impl AgentOptions {
             detected_slots: None,
             self_registered: true,
             one_run: false,
+            stop_signals: vec![libc::SIGTERM],
             run_id: None,
             network_interfaces: Vec::new(),
             local_only: false,

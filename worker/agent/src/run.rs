@@ -3,19 +3,21 @@
 use std::{os::unix::ffi::OsStringExt, time::Duration};
 
 use elasticrun_protocol::HostId;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::Instrument as _;
 
 use crate::{
     AgentOptions, Error, keys::Keyring, memory::KeptCommits, orphans, scheduling, session::serve,
-    spans::Spans,
+    spans::Spans, stop_signals::StopSignals,
 };
 
 /// Why an agent ended in good order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// The driver ordered the end.
-    ShutDown,
+    ShutDown {
+        /// The exit code of the job, if the job has ended and the driver tells it.
+        job_code: Option<u8>,
+    },
     /// A signal ordered the end.
     Stopped,
     /// The driver was lost and did not come back in time; the workers were ended.
@@ -24,10 +26,10 @@ pub enum Ended {
     Abandoned,
 }
 
-/// Serves one host of a run until the driver or SIGTERM ends it, or the driver is lost.
+/// Serves one host of a run until the driver or a signal ends it, or the driver is lost.
 ///
 /// Call it once in a process, on a current-thread runtime of tokio with all drivers enabled. It changes the process:
-/// it handles SIGTERM and SIGINT, and orphans of the workers become its children. Not cancel-safe: if the future is
+/// it handles signals, and orphans of the workers become its children. Not cancel-safe: if the future is
 /// dropped, the workers end only with the process.
 ///
 /// # Errors
@@ -35,10 +37,13 @@ pub enum Ended {
 pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
     scheduling::use_short_time_slices();
     orphans::become_subreaper().map_err(Error::system("become the reaper of orphans"))?;
-    let mut signals = Signals::new()?;
-    if options.one_run {
-        tokio::spawn(terminate_at(signal(SignalKind::interrupt())));
-    }
+    let mut first = Some(StopSignals::listen(&options.stop_signals)?);
+    // SIGINT is for the driver, which then sends commands.
+    let ignores = !options.one_run && !options.stop_signals.contains(&libc::SIGINT);
+    let _interrupt = match ignores {
+        true => Some(StopSignals::listen(&[libc::SIGINT])?),
+        false => None,
+    };
     let host = match &options.host {
         Some(host) => host.clone(),
         None => HostId::new(machine_name()?),
@@ -50,7 +55,10 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
     loop {
         let spans = Spans::new(options.run_id.as_deref(), &host);
         let in_host = spans.host();
-        let terminate = signals.take_terminate()?;
+        let terminate = match first.take() {
+            Some(signals) => signals,
+            None => StopSignals::listen(&options.stop_signals)?,
+        };
         let (keyring, kept) = (&mut keyring, &mut kept);
         let served = serve(
             &options,
@@ -80,38 +88,6 @@ pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
             // more; the address of a driver that is gone refuses at once.
             is_retry = true;
             options.connect_timeout = Duration::ZERO;
-        }
-    }
-}
-
-/// Handles each SIGINT as a SIGTERM.
-async fn terminate_at(interrupt: std::io::Result<Signal>) {
-    let Ok(mut interrupt) = interrupt else { return };
-    while interrupt.recv().await.is_some() {
-        // Fails for no signal that exists.
-        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
-    }
-}
-
-/// SIGTERM ends the agent. SIGINT is ignored: it is for the driver, which then sends commands.
-struct Signals {
-    terminate: Option<Signal>,
-    _interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Error> {
-        let listen = |kind| signal(kind).map_err(Error::system("handle signals"));
-        Ok(Self {
-            terminate: Some(listen(SignalKind::terminate())?),
-            _interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    fn take_terminate(&mut self) -> Result<Signal, Error> {
-        match self.terminate.take() {
-            Some(signal) => Ok(signal),
-            None => signal(SignalKind::terminate()).map_err(Error::system("handle signals")),
         }
     }
 }

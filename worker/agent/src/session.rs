@@ -8,7 +8,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{HostId, store::StoreOf};
 use elasticrun_termination_notice::{Notices, Sources};
-use tokio::{signal::unix::Signal, sync::mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
     AgentOptions, Ended, Error,
@@ -30,6 +30,7 @@ use crate::{
     redial::Redial,
     replica::Replicator,
     spans::Spans,
+    stop_signals::StopSignals,
     store::Store,
 };
 
@@ -45,14 +46,14 @@ pub(crate) async fn serve(
     host: &HostId,
     spans: Spans,
     run_id: &mut Option<String>,
-    mut terminate: Signal,
+    mut terminate: StopSignals,
     keyring: &mut Keyring,
     kept: &mut KeptCommits,
 ) -> Result<Ended, Error> {
     let mut ports = Ports::new();
     let joined = tokio::select! {
         joined = join(options, host, keyring, run_id, kept, &mut ports) => joined?,
-        _ = terminate.recv() => return Ok(Ended::Stopped),
+        () = terminate.next() => return Ok(Ended::Stopped),
         () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
     let JoinedRun {
@@ -166,6 +167,7 @@ pub(crate) async fn serve(
         pending_events: Default::default(),
         clock,
         last_sweep: tokio::time::Instant::now(),
+        job_code: None,
         end: None,
         was_abandoned: false,
         abandoned: Box::pin(options.abandoned.clone().cancelled_owned()),
@@ -179,7 +181,9 @@ pub(crate) async fn serve(
     agent.run().await;
     let ended = match agent.end {
         _ if agent.was_abandoned => Ended::Abandoned,
-        Some(End::ShutDown) => Ended::ShutDown,
+        Some(End::ShutDown) => Ended::ShutDown {
+            job_code: agent.job_code,
+        },
         Some(End::Stopped) => Ended::Stopped,
         Some(End::Orphaned) | None => Ended::Orphaned,
     };

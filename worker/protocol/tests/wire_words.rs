@@ -31,9 +31,19 @@ fn a_heartbeat_is_a_beat() {
         lease: Some(Duration::from_millis(1500)),
         applied: 5,
         standbys: Vec::new(),
+        job_code: None,
     };
     let wire = json!({"beat": {"heard": 7, "lease": 1500, "applied": 5}});
     written_and_read(command, wire);
+    let last = AgentCommand::Heartbeat {
+        acked_count: 0,
+        lease: None,
+        applied: 0,
+        standbys: Vec::new(),
+        job_code: Some(1),
+    };
+    let wire = json!({"beat": {"heard": 0, "lease": null, "applied": 0, "job_code": 1}});
+    written_and_read(last, wire);
     let report = AgentReport::Heartbeat {
         commits: 3,
         count: 7,

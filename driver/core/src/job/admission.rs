@@ -221,6 +221,7 @@ impl Job {
             applied,
             // The shell knows them.
             standbys: Vec::new(),
+            job_code: None,
         };
         self.send(host, command, out);
     }

@@ -218,6 +218,7 @@ impl Bench {
             lease,
             applied: 0,
             standbys: Vec::new(),
+            job_code: None,
         });
         out.extend(self.pass(wait, true));
         out
@@ -393,6 +394,7 @@ impl Bench {
                             lease,
                             applied: 0,
                             standbys: Vec::new(),
+                            job_code: None,
                         });
                     }
                     Command::AgentReport(AgentReport::Heartbeat { .. }) => {}

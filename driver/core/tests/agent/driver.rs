@@ -42,6 +42,7 @@ fn a_beat_that_comes_late_extends_nothing() {
         lease: None,
         applied: 0,
         standbys: Vec::new(),
+        job_code: None,
     });
     let out = bench.pass(seconds(7), false);
     let ends = |c: &Command| {
@@ -75,6 +76,7 @@ fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
         lease: None,
         applied: 0,
         standbys: Vec::new(),
+        job_code: None,
     });
     assert_eq!(bench.pass(seconds(60), true), []);
     assert!(!bench.machine.is_ending());

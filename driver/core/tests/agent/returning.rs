@@ -126,6 +126,7 @@ fn reports_without_an_acknowledgement_are_repeated() {
         lease: None,
         applied: first.number,
         standbys: Vec::new(),
+        job_code: None,
     });
     bench.event(Event::DriverLost);
     let adoption = bench.machine.adoption(&bench.memory);
@@ -151,6 +152,7 @@ fn the_lease_is_renewed_by_the_first_answer_and_not_by_the_return() {
         lease: bench.lease,
         applied: 0,
         standbys: Vec::new(),
+        job_code: None,
     };
     assert_eq!(bench.command(answer), [signal(2, Signal::Continue)]);
     assert_eq!(bench.memory.leases[&process(0, 1)], bench.now + seconds(7));

@@ -41,6 +41,7 @@ use crate::{
         Sources, unknown_variables,
     },
     dry_run,
+    signals::StopSignals,
 };
 
 /// What a node of several runs.
@@ -68,6 +69,8 @@ pub struct ElectedRequest {
     pub etcd: EtcdPlace,
     /// The name of their job.
     pub id: String,
+    /// The signals by which the node leaves its job.
+    pub stop_signals: StopSignals,
     /// Slots of this node.
     pub slots: NonZeroU32,
     /// How long the end of the job is known to nodes that come late.
@@ -162,6 +165,7 @@ impl Plan {
     /// `words` are those after `torchrun`.
     fn invocation(self, words: Vec<OsString>) -> Result<Invocation, Error> {
         let place = self.rendezvous.place.clone();
+        let stop_signals = self.stop_signals()?;
         let (settings, config) = self.settings()?;
         let notes = self.notes();
         if self.given.is_set("dry-run") {
@@ -174,6 +178,11 @@ impl Plan {
             config,
             notes,
             run_id: self.given.value("as-driver").cloned(),
+            // The node of an elected driver handles the signals of the user.
+            stop_signals: match self.given.is_set("as-driver") {
+                true => StopSignals::default(),
+                false => stop_signals.clone(),
+            },
         });
         Ok(match place {
             Place::Alone => Invocation::Run(run),
@@ -182,6 +191,7 @@ impl Plan {
                 Invocation::Torchrun(NodeRequest::Elected(ElectedRequest {
                     close_timeout: self.rendezvous.close_timeout(&self.given)?,
                     slots: self.processes.count,
+                    stop_signals,
                     notes: run.notes,
                     etcd,
                     id,
@@ -240,6 +250,18 @@ impl Plan {
         inert.into_iter().chain(unknown).collect()
     }
 
+    /// `--signals-to-handle`
+    fn stop_signals(&self) -> Result<StopSignals, Error> {
+        let name = "signals-to-handle";
+        let Some(names) = self.given.value(name) else {
+            return Ok(StopSignals::default());
+        };
+        StopSignals::parse(names).ok_or_else(|| {
+            let why = "expected SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2, separated by commas";
+            self.given.refuse(name, why)
+        })
+    }
+
     /// The agent of this node.
     fn agent(&self, driver: super::Endpoint, node_rank: Option<u32>) -> Result<JoinRequest, Error> {
         Ok(JoinRequest {
@@ -251,6 +273,8 @@ impl Plan {
             host: node_rank.map(|rank| HostId::new(settings::host(rank))),
             network_interfaces: Interfaces::default(),
             one_run: true,
+            stop_signals: self.stop_signals()?,
+            with_job_code: true,
             signal_notice: None,
             log_level: LogLevel::Warn,
             log_format: LogFormat::Text,

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
+use elasticrun_agent::{NODE_SLOTS, NUMA_BINDING, VIRTUAL_LOCAL_RANK};
+
 use super::{
     given::Given,
     nodes::{Nodes, Processes},
@@ -48,9 +50,12 @@ pub(super) fn flags(
         Some(value) => set(key, given.spelled(key), vec![value.clone()]),
         None => set(key, HABIT.to_owned(), vec![SHUTDOWN.to_owned()]),
     }
-    let variables = variables(given);
+    let variables = variables(given, processes, rendezvous)?;
     if !variables.is_empty() {
-        set("env", given.spelled("role"), variables);
+        let options = ["role", "rdzv-id", "virtual-local-rank", "numa-binding"];
+        let given_one = options.into_iter().find(|name| given.is_set(name));
+        let spelled = given.spelled(given_one.unwrap_or("nproc-per-node"));
+        set("env", spelled, variables);
     }
     for (key, spelled, words) in output(given)? {
         set(key, spelled, words);
@@ -141,14 +146,34 @@ pub(super) fn host(node_rank: u32) -> String {
     format!("node{node_rank}")
 }
 
-/// The role and the id of the job, for the workers.
-fn variables(given: &Given) -> Vec<String> {
+/// The role and the id of the job, for the workers, and how agents start these.
+fn variables(
+    given: &Given,
+    processes: &Processes,
+    rendezvous: &Rendezvous,
+) -> Result<Vec<String>, Error> {
     let names = [("role", "ROLE_NAME"), ("rdzv-id", "TORCHELASTIC_RUN_ID")];
     let variable = |(option, name): (&str, &str)| {
         let value = given.value(option)?;
         (!value.is_empty()).then(|| format!("{name}={value}"))
     };
-    names.into_iter().filter_map(variable).collect()
+    let mut all: Vec<_> = names.into_iter().filter_map(variable).collect();
+    if given.is_set("virtual-local-rank") {
+        all.push(format!("{VIRTUAL_LOCAL_RANK}=1"));
+    }
+    let name = "numa-binding";
+    if let Some(mode) = given.value(name) {
+        let modes = ["node", "socket", "exclusive", "core-complex"];
+        if !modes.contains(&mode.as_str()) {
+            let why = "expected node, socket, exclusive or core-complex";
+            return Err(given.refuse(name, why));
+        }
+        all.push(format!("{NUMA_BINDING}={mode}"));
+    }
+    if rendezvous.place != Place::Alone {
+        all.push(format!("{NODE_SLOTS}={}", processes.count));
+    }
+    Ok(all)
 }
 
 type Flag = (&'static str, String, Vec<String>);
@@ -162,8 +187,14 @@ fn output(given: &Given) -> Result<Vec<Flag>, Error> {
     };
     let (redirects, tee) = (streams("redirects")?, streams("tee")?);
     let mut flags = Vec::new();
+    let filters = ["duplicate-stdout-filters", "duplicate-stderr-filters"];
+    let filters: Vec<_> = filters
+        .into_iter()
+        .filter_map(|name| Some((name, given.value(name)?)))
+        .collect();
+    let has_files = !(redirects.is_empty() && tee.is_empty() && filters.is_empty());
     match given.value("log-dir") {
-        Some(directory) if !(redirects.is_empty() && tee.is_empty()) => flags.push((
+        Some(directory) if has_files => flags.push((
             "output-filename",
             given.spelled("log-dir"),
             vec![directory.clone()],
@@ -171,7 +202,14 @@ fn output(given: &Given) -> Result<Vec<Flag>, Error> {
         None if !redirects.is_empty() => {
             return Err(given.refuse("redirects", "needs --log-dir DIR, which gets these streams"));
         }
+        None if !filters.is_empty() => {
+            let why = "needs --log-dir DIR, where a file gets these lines";
+            return Err(given.refuse(filters[0].0, why));
+        }
         _ => {}
+    }
+    for (name, texts) in filters {
+        flags.push((name, given.spelled(name), vec![texts.clone()]));
     }
     let hidden = redirects.without(&tee);
     if given.is_set("redirects")
@@ -256,7 +294,13 @@ pub(super) fn without_effect(given: &Given, rendezvous: &Rendezvous) -> Option<S
         "is_host",
         "close_timeout",
     ];
-    let has_files = given.is_set("redirects") || given.is_set("tee");
+    let with_files = [
+        "redirects",
+        "tee",
+        "duplicate-stdout-filters",
+        "duplicate-stderr-filters",
+    ];
+    let has_files = with_files.iter().any(|name| given.is_set(name));
     let unused = ["log-dir"].into_iter().filter(|_| !has_files);
     let options = options::without_effect().chain(unused);
     let options = options.filter(|name| given.is_set(name));

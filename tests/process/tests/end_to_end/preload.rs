@@ -95,6 +95,40 @@ fn wait_standbys(job: &mut Running, count: usize) {
 }
 
 #[test]
+fn a_standby_interpreter_gets_the_device_and_the_cpus_of_its_worker() {
+    let code = "\
+with open(f'{directory}/seen.{group}', 'a') as seen:
+    print(rank, env['LOCAL_RANK'], env['CUDA_VISIBLE_DEVICES'], sorted(os.sched_getaffinity(0)), file=seen)
+wait('finish')
+";
+    let flags = "torchrun --nproc-per-node 2 --max-restarts 1 --virtual-local-rank --numa-binding exclusive --no-python";
+    let mut job = job(flags, code)
+        .before(["env", "CUDA_VISIBLE_DEVICES=5,7", "ELASTICRUN_PRELOAD=auto"])
+        .start();
+    let first = wait_group(&mut job, 0, 2);
+    wait_standbys(&mut job, 2);
+    send_signal(first[0].pid, Signal::SIGKILL);
+    let next = wait_group(&mut job, 1, 2);
+    assert!(next.iter().all(|member| member.forked), "{next:?}");
+    let mut seen = |group: u32| {
+        job.wait_until("both have said what they see", |job| {
+            let path = job.path(&format!("seen.{group}"));
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: BTreeSet<_> = text.lines().map(str::to_owned).collect();
+            (text.ends_with('\n') && lines.len() == 2).then_some(lines)
+        })
+    };
+    let (before, after) = (seen(0), seen(1));
+    // On a machine with two cores these are different CPUs.
+    assert_eq!(before, after);
+    for (line, start) in before.iter().zip(["0 0 5 [", "1 0 7 ["]) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
+#[test]
 fn a_group_restarts_by_standby_interpreters() {
     let mut job = job(
         "-np 3 --max-restarts 2 --preload auto --verbose",

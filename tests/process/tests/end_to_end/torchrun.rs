@@ -1,6 +1,6 @@
 //! `elasticrun torchrun`: scripts of torchrun's users on one node and on several.
 
-use std::{fs, net::TcpListener, path::PathBuf};
+use std::{collections::BTreeSet, fs, net::TcpListener, path::PathBuf};
 
 use elasticrun_process_tests::{Beside, Ended, Job, Running, send_signal};
 use nix::sys::signal::Signal;
@@ -159,6 +159,108 @@ fn streams_are_redirected_copied_and_filtered() {
 }
 
 #[test]
+fn lines_with_a_text_go_to_one_file() {
+    let script = "echo loss $RANK; echo acc; echo a warning $RANK >&2; printf 'last loss'";
+    let logs = tempfile::tempdir().expect("a directory");
+    let options = "--nproc-per-node 2 -t 3 --role r --duplicate-stdout-filters loss,none \
+                   --duplicate_stderr_filters warn --log-dir";
+    let options = format!("{options} {}", logs.path().display());
+    shell(&options, script).run().expect(0, &["succeeded"]);
+    let read = |name: &str| {
+        let text = fs::read_to_string(logs.path().join(name)).expect("a file");
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let out = [
+        "[r0]:last loss",
+        "[r0]:loss 0",
+        "[r1]:last loss",
+        "[r1]:loss 1",
+    ];
+    assert_eq!(read("filtered_stdout.log"), out);
+    let err = ["[r0]:a warning 0", "[r1]:a warning 1"];
+    assert_eq!(read("filtered_stderr.log"), err);
+}
+
+#[test]
+fn with_a_virtual_local_rank_each_worker_sees_one_device() {
+    let script = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES; env | grep ^_ELASTICRUN || true";
+    let options = "--nproc-per-node 2 --virtual-local-rank";
+    let ended = shell(options, script)
+        .before(["env", "CUDA_VISIBLE_DEVICES=5,7"])
+        .run();
+    assert_eq!(lines(&ended), ["0 0/2 5", "1 0/2 7"]);
+    let ended = shell(options, script)
+        .before(["env", "-u", "CUDA_VISIBLE_DEVICES"])
+        .run();
+    assert_eq!(lines(&ended), ["0 0/2 0", "1 0/2 1"]);
+    let ended = shell(options, "sleep 100")
+        .before(["env", "CUDA_VISIBLE_DEVICES=5"])
+        .run();
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let why = "--virtual-local-rank: no device for local rank 1 in CUDA_VISIBLE_DEVICES=5";
+    assert!(ended.stderr.contains(why), "{}", ended.stderr);
+}
+
+/// The physical cores that this process may use, by their lowest CPU, if the kernel tells them and there is one NUMA node.
+fn cores_of_one_node() -> Option<BTreeSet<String>> {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let nodes = fs::read_dir("/sys/devices/system/node")
+        .into_iter()
+        .flatten();
+    let is_node = |name: &str| {
+        let number = name.strip_prefix("node");
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let nodes = nodes.flatten();
+    let nodes = nodes.filter(|entry| entry.file_name().to_str().is_some_and(is_node));
+    if nodes.count() > 1 {
+        return None;
+    }
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        number(first)..=number(last)
+    };
+    let cpus = allowed.trim().split(',').flat_map(range);
+    let core = |cpu: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    };
+    cpus.map(core).collect()
+}
+
+#[test]
+fn workers_are_bound_to_cpus_from_their_first_instruction() {
+    let script = "echo $(grep Cpus_allowed_list /proc/self/status)";
+    let ended = shell("--nproc-per-node 2 --numa-binding exclusive", script).run();
+    ended.expect(0, &["succeeded"]);
+    let lines = lines(&ended);
+    assert_eq!(lines.len(), 2, "{}", ended.stdout);
+    match cores_of_one_node() {
+        Some(cores) if cores.len() >= 2 => {
+            assert_ne!(lines[0], lines[1], "{}", ended.stderr);
+            assert!(
+                ended.stderr.contains("--numa-binding exclusive:"),
+                "{}",
+                ended.stderr
+            );
+            assert!(!ended.stderr.contains("unbound"), "{}", ended.stderr);
+        }
+        // This machine has no core for each worker, or several nodes, or does not tell.
+        cores => assert!(
+            lines[0] == lines[1] || cores.is_none(),
+            "{cores:?} {}",
+            ended.stderr
+        ),
+    }
+}
+
+#[test]
 fn numbered_nodes_come_together_in_their_order() {
     let port = free_port();
     let options = format!("--nnodes 2 --nproc-per-node 2 --master-port {port}");
@@ -236,9 +338,9 @@ fn two_nodes_at_once_on_the_machine_of_the_end_point_agree_who_is_first() {
 #[test]
 fn a_worker_that_fails_ends_all_nodes() {
     let (nodes, second) = Nodes::two("[ $RANK = 1 ] && exit 3; sleep 100");
-    let (_, said) = second.end();
+    let (code, said) = second.end();
     let ended = nodes.job.end();
-    assert_eq!(ended.code, 1, "{}{said}", ended.stderr);
+    assert_eq!((ended.code, code), (1, 1), "{}{said}", ended.stderr);
     assert!(
         ended.last_line().contains("exit code 3"),
         "{}",
@@ -264,9 +366,57 @@ fn a_second_job_with_the_same_end_point_is_refused() {
 fn ctrl_c_on_the_first_node_ends_all() {
     let (nodes, second) = Nodes::two_that_wait();
     send_signal(nodes.job.driver(), Signal::SIGINT);
-    let _ = second.end();
+    let (code, said) = second.end();
     let ended = nodes.job.end();
-    assert_eq!(ended.code, 130, "{}", ended.stderr);
+    assert_eq!((ended.code, code), (130, 130), "{}{said}", ended.stderr);
+}
+
+#[test]
+fn a_signal_that_torchrun_handles_ends_another_node_in_order() {
+    for signal in [Signal::SIGHUP, Signal::SIGQUIT] {
+        let (mut nodes, second) = Nodes::two_that_wait();
+        send_signal(second.id(), signal);
+        nodes.job.wait_said("node1");
+        send_signal(second.id(), signal);
+        let (code, said) = second.end();
+        assert_eq!(code, 0, "{said}");
+        send_signal(nodes.job.driver(), Signal::SIGINT);
+        assert_eq!(nodes.job.end().code, 130);
+    }
+}
+
+#[test]
+fn the_user_chooses_the_signals_that_end_a_node() {
+    let script = "echo up >> $PROCESS_TEST_DIR/said; exec sleep 100";
+    let mut nodes = Nodes::start("--signals-to-handle SIGUSR1,SIGINT", script);
+    nodes.wait_lines("up", 1);
+    send_signal(nodes.job.driver(), Signal::SIGUSR1);
+    let ended = nodes.job.end();
+    assert_eq!(ended.code, 128 + Signal::SIGUSR1 as i32, "{}", ended.stderr);
+    // Another signal has its own action.
+    let mut nodes = Nodes::start("--signals-to-handle SIGUSR1", script);
+    nodes.wait_lines("up", 1);
+    send_signal(nodes.job.driver(), Signal::SIGHUP);
+    nodes.job.wait_end();
+    assert_eq!(nodes.job.code(), None, "{}", nodes.job.said());
+    nodes.job.wait_all_gone();
+}
+
+#[test]
+fn a_node_with_another_number_of_workers_is_refused() {
+    let port = free_port();
+    let mut nodes = Nodes::start(&format!("--nnodes 2 --master-port {port}"), "true");
+    nodes.job.wait_said("hosts join by");
+    let (code, said) = nodes.join("--node-rank 1 --nproc-per-node 3").end();
+    assert_eq!(code, 2, "{said}");
+    let why = "this node has 3 workers, and the job has 1 on each node; give all nodes the same --nproc-per-node";
+    assert!(said.contains(why), "{said}");
+    nodes.job.wait_said(
+        "host node1 is refused: it has 3 workers, and the job has 1 on each node (--nproc-per-node)",
+    );
+    let (code, said) = nodes.join("--node-rank 1").end();
+    assert_eq!(code, 0, "{said}");
+    nodes.job.end().expect(0, &["succeeded"]);
 }
 
 #[test]

@@ -314,6 +314,7 @@ impl Control {
             lease,
             applied: 0,
             standbys: Vec::new(),
+            job_code: None,
         })
         .await;
     }

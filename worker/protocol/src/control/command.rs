@@ -95,6 +95,9 @@ pub enum AgentCommand {
         /// driver. Empty from an older driver.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         standbys: Vec<String>,
+        /// The exit code of the job, once it has ended. `None` before that, and from an older driver.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job_code: Option<u8>,
     },
     /// Dials the memory ports of these hosts. The agent reports [`AgentReport::Probed`]. Only sent to an agent that
     /// supports it ([`Register::probes`]).
