@@ -7,7 +7,7 @@ use std::{
 
 use elasticrun_protocol::{
     Blob, frame,
-    rendezvous::{Channel, FromNode, MAX_STATE, Snapshot, ToNode},
+    rendezvous::{Channel, FromNode, HeartbeatChanges, MAX_STATE, Snapshot, ToNode},
 };
 
 use crate::{Dialled, Endpoint, Error};
@@ -84,6 +84,7 @@ impl Holder {
             request,
             expected,
             state: Blob(state.to_vec()),
+            heartbeats: HeartbeatChanges::default(),
         };
         match self.call(write)? {
             ToNode::Written { token, .. } => Ok(Replaced::Written(token)),
@@ -167,7 +168,9 @@ fn answers(answer: &ToNode, to: u64) -> bool {
     match answer {
         ToNode::Current { request, .. }
         | ToNode::Written { request, .. }
-        | ToNode::Conflict { request, .. } => *request == to,
+        | ToNode::Conflict { request, .. }
+        | ToNode::NotSilent { request, .. }
+        | ToNode::HeartbeatRecorded { request, .. } => *request == to,
         ToNode::Changed(_) => false,
     }
 }

@@ -5,7 +5,10 @@
 
 use std::{io, time::Duration};
 
-use elasticrun_core::rendezvous::{Event, HolderError, RequestId, Snapshot, State, Token};
+use elasticrun_core::rendezvous::{
+    BeatNumber, Event, HeartbeatChanges, HolderError, InvalidNodeId, NodeId, Recorded, RequestId,
+    Silence, Snapshot, State, Token,
+};
 use elasticrun_protocol::{
     Blob, frame,
     rendezvous::{self, Channel, FromNode, MAX_STATE, ToNode},
@@ -76,14 +79,31 @@ impl Link {
         self.ask(request, &FromNode::Read { request: number });
     }
 
-    pub(super) fn compare_and_set(&mut self, request: RequestId, expected: Token, state: &State) {
+    pub(super) fn compare_and_set(
+        &mut self,
+        request: RequestId,
+        expected: Token,
+        state: &State,
+        heartbeats: HeartbeatChanges,
+    ) {
         let RequestId(number) = request;
         let write = FromNode::CompareAndSet {
             request: number,
             expected: Some(expected.0),
             state: Blob(state.encode()),
+            heartbeats: encoded(heartbeats),
         };
         self.ask(request, &write);
+    }
+
+    pub(super) fn heartbeat(&mut self, request: RequestId, node: &NodeId, since: BeatNumber) {
+        let RequestId(number) = request;
+        let heartbeat = FromNode::Heartbeat {
+            request: number,
+            node: node.as_str().to_owned(),
+            since: since.0,
+        };
+        self.ask(request, &heartbeat);
     }
 
     /// Whether a connection is open.
@@ -198,6 +218,34 @@ impl Link {
                     Err(error) => Event::Failed { request, error },
                 })
             }
+            ToNode::NotSilent { request, nodes } => {
+                let request = self.answered(request)?;
+                Heard::Event(match ids(nodes) {
+                    Ok(nodes) => Event::NotSilent { request, nodes },
+                    Err(_) => unusable(request),
+                })
+            }
+            ToNode::HeartbeatRecorded {
+                request,
+                number,
+                token,
+                nodes,
+                silent,
+            } => {
+                let request = self.answered(request)?;
+                Heard::Event(match ids(silent) {
+                    Ok(silent) => Event::HeartbeatRecorded {
+                        request,
+                        recorded: Recorded {
+                            number: BeatNumber(number),
+                            nodes,
+                            silent,
+                        },
+                        token: Token(token),
+                    },
+                    Err(_) => unusable(request),
+                })
+            }
             ToNode::Changed(snapshot) => match decoded(snapshot) {
                 Ok(snapshot) => Heard::Changed(Event::StateChanged(snapshot)),
                 Err(error) => {
@@ -213,6 +261,29 @@ impl Link {
     fn answered(&mut self, number: u64) -> Option<RequestId> {
         (self.outstanding).take_if(|request| request.0 == number)
     }
+}
+
+fn encoded(changes: HeartbeatChanges) -> rendezvous::HeartbeatChanges {
+    let names = |nodes: Vec<NodeId>| nodes.into_iter().map(String::from).collect();
+    let silence = |silence: Silence| rendezvous::Silence {
+        nodes: names(silence.nodes),
+        since: silence.since.0,
+    };
+    rendezvous::HeartbeatChanges {
+        beats: names(changes.beats),
+        forgets: names(changes.forgets),
+        unless_beaten: changes.unless_beaten.map(silence),
+    }
+}
+
+fn ids(names: Vec<String>) -> Result<Vec<NodeId>, InvalidNodeId> {
+    names.into_iter().map(NodeId::try_from).collect()
+}
+
+/// The event of an answer that no server of this release gives.
+fn unusable(request: RequestId) -> Event {
+    let error = HolderError::Unreachable;
+    Event::Failed { request, error }
 }
 
 fn decoded(snapshot: rendezvous::Snapshot) -> Result<Snapshot, HolderError> {

@@ -128,10 +128,16 @@ impl Task {
                     request,
                     expected,
                     state,
+                    heartbeats,
                 } => {
-                    self.link.compare_and_set(request, expected, &state);
+                    (self.link).compare_and_set(request, expected, &state, heartbeats);
                     writes = true;
                 }
+                Command::Heartbeat {
+                    request,
+                    node,
+                    since,
+                } => self.link.heartbeat(request, &node, since),
                 Command::Joined(membership) => answer(&mut self.join, Ok(membership)),
                 Command::Released => answer(&mut self.join, Err(JoinError::Released)),
                 Command::Exited => answer(&mut self.exit, Ok(())),

@@ -8,7 +8,7 @@ use std::{
 use elasticrun_protocol::{
     frame::{self, FrameBuffer},
     opening::{Hello, Purpose, Verdict},
-    rendezvous::{Channel, FromNode, Open, Opened},
+    rendezvous::{Channel, FromNode, HeartbeatChanges, Open, Opened},
 };
 use elasticrun_rendezvous::{Endpoint, Error};
 
@@ -167,6 +167,7 @@ fn a_write_beyond_the_limit_closes_its_connection() {
     let mut stream = opened(&endpoint, Channel::State { watch: false });
     let state = elasticrun_protocol::Blob(vec![0; elasticrun_protocol::rendezvous::MAX_STATE + 1]);
     let write = FromNode::CompareAndSet {
+        heartbeats: HeartbeatChanges::default(),
         request: 1,
         expected: None,
         state,

@@ -8,7 +8,7 @@ fn five_hundred_seeds_violate_no_invariant() {
     assert_eq!(violated, None);
     // The faults have an effect: nodes lose races, are removed, and form many rounds.
     assert!(
-        sum.rounds > 1000 && sum.writes.1 > 10_000 && sum.removals > 500,
+        sum.rounds > 1000 && sum.writes.1 > 1000 && sum.removals > 500 && sum.spared > 0,
         "{sum:?}"
     );
 }

@@ -8,6 +8,8 @@
 //! Releases of protocol versions 1 and 2 send their hello in clear, with more fields, and read a refusal in clear. Both messages
 //! keep the form that such a release knows.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 /// The oldest protocol version that this build speaks. Earlier versions have no TLS.
@@ -15,6 +17,8 @@ pub const MIN_VERSION: u16 = 3;
 /// The newest protocol version that this build speaks. Version 4 has queues, lists of keys and large values
 /// ([`crate::store`]).
 pub const MAX_VERSION: u16 = 4;
+/// The only version for [`Purpose::Rendezvous`]. With version 5, heartbeats are requests of their own ([`crate::rendezvous`]).
+pub const RENDEZVOUS_VERSION: u16 = 5;
 
 const MAGIC: &str = "elasticrun";
 
@@ -34,6 +38,16 @@ pub enum Purpose {
     LastWill,
     /// The state or the keys of a dynamic rendezvous, from a node to the server of its endpoint ([`crate::rendezvous`]).
     Rendezvous,
+}
+
+impl Purpose {
+    /// The versions that this build speaks for the purpose.
+    fn versions(self) -> RangeInclusive<u16> {
+        match self {
+            Self::Rendezvous => RENDEZVOUS_VERSION..=RENDEZVOUS_VERSION,
+            _ => MIN_VERSION..=MAX_VERSION,
+        }
+    }
 }
 
 /// What an opening has agreed on.
@@ -84,8 +98,10 @@ pub enum Error {
     Stranger,
     /// The peers have no version in common.
     #[error(
-        "the peer runs elasticrun {software} (protocol {min} to {max}), this is {own} (protocol {MIN_VERSION} to {MAX_VERSION}); install the same release on both",
-        own = env!("CARGO_PKG_VERSION")
+        "the peer runs elasticrun {software} (protocol {min} to {max}), this is {own} (protocol {from} to {to}); install the same release on both",
+        own = env!("CARGO_PKG_VERSION"),
+        from = own_versions.start(),
+        to = own_versions.end()
     )]
     Version {
         /// The peer's release.
@@ -94,6 +110,8 @@ pub enum Error {
         min: u16,
         /// The peer's newest version.
         max: u16,
+        /// The versions of this build.
+        own_versions: RangeInclusive<u16>,
     },
     /// This port does not serve that purpose.
     #[error("the peer wants {0:?}, which is not served at this port")]
@@ -108,8 +126,8 @@ impl Hello {
     pub fn new(purpose: Purpose) -> Self {
         Self {
             magic: MAGIC.into(),
-            min: MIN_VERSION,
-            max: MAX_VERSION,
+            min: *purpose.versions().start(),
+            max: *purpose.versions().end(),
             software: env!("CARGO_PKG_VERSION").into(),
             purpose,
         }
@@ -123,11 +141,14 @@ impl Hello {
         if self.magic != MAGIC {
             return Err(Error::Stranger);
         }
-        if self.min > MAX_VERSION || self.max < MIN_VERSION {
+        let own_versions = self.purpose.versions();
+        let version = self.max.min(*own_versions.end());
+        if self.min > version || version < *own_versions.start() {
             return Err(Error::Version {
                 software: self.software.clone(),
                 min: self.min,
                 max: self.max,
+                own_versions,
             });
         }
         if !serves.contains(&self.purpose) {
@@ -135,7 +156,7 @@ impl Hello {
         }
         Ok(Opened {
             purpose: self.purpose,
-            version: self.max.min(MAX_VERSION),
+            version,
         })
     }
 
@@ -174,6 +195,29 @@ mod tests {
             let version = opened.version;
             assert_eq!(hello.answered(Verdict::Welcome { version }), Ok(opened));
         }
+    }
+
+    /// A node sends requests that an earlier server does not know, and an earlier node would write states that nobody reads.
+    #[test]
+    fn nodes_of_a_rendezvous_and_its_server_have_one_version() {
+        let hello = Hello::new(Purpose::Rendezvous);
+        assert!(hello.min > MAX_VERSION, "an earlier server refuses it");
+        let opened = hello.check(&[Purpose::Rendezvous]).unwrap();
+        assert_eq!(opened.version, RENDEZVOUS_VERSION);
+        let version = opened.version;
+        assert_eq!(hello.answered(Verdict::Welcome { version }), Ok(opened));
+        let earlier = Hello {
+            min: MIN_VERSION,
+            max: MAX_VERSION,
+            software: "0.0.9".into(),
+            ..hello
+        };
+        let text = earlier
+            .check(&[Purpose::Rendezvous])
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("0.0.9 (protocol 3 to 4), this is"), "{text}");
+        assert!(text.contains("(protocol 5 to 5)"), "{text}");
     }
 
     #[test]

@@ -76,6 +76,18 @@ pub enum FromNode {
         expected: Option<u64>,
         /// The new state.
         state: Blob,
+        /// What changes in the heartbeats by the same write. A node that is removed and not silent gives [`ToNode::NotSilent`].
+        #[serde(default, skip_serializing_if = "HeartbeatChanges::is_empty")]
+        heartbeats: HeartbeatChanges,
+    },
+    /// A heartbeat of a node. It is recorded if a write has added the node. Answer: [`ToNode::HeartbeatRecorded`].
+    Heartbeat {
+        /// The node's number of the request.
+        request: u64,
+        /// The node.
+        node: String,
+        /// The number with which the last heartbeats of others are compared.
+        since: u64,
     },
     /// The node has dealt with a [`ToNode::Changed`]: the next one may come.
     Seen,
@@ -108,8 +120,59 @@ pub enum ToNode {
         /// The state of now.
         snapshot: Snapshot,
     },
+    /// The state is not replaced, since nodes that the write removes as dead have heartbeats after its number, or none at all.
+    NotSilent {
+        /// The request.
+        request: u64,
+        /// These nodes.
+        nodes: Vec<String>,
+    },
+    /// The answer to [`FromNode::Heartbeat`].
+    HeartbeatRecorded {
+        /// The request.
+        request: u64,
+        /// The number of the heartbeat. It comes from the counter of the tokens.
+        number: u64,
+        /// The token of the state.
+        token: u64,
+        /// The number of nodes whose heartbeats are kept.
+        nodes: usize,
+        /// Those of them whose last heartbeat is not after `since`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        silent: Vec<String>,
+    },
     /// Another node has written. The next report follows [`FromNode::Seen`]. It may be about several writes.
     Changed(Snapshot),
+}
+
+/// What a write changes in the heartbeats of a run. Programs without heartbeats change nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HeartbeatChanges {
+    /// Nodes that have a heartbeat by the write.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beats: Vec<String>,
+    /// Nodes whose heartbeats are no longer kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgets: Vec<String>,
+    /// The write is refused if these nodes are not silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unless_beaten: Option<Silence>,
+}
+
+impl HeartbeatChanges {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.beats.is_empty() && self.forgets.is_empty() && self.unless_beaten.is_none()
+    }
+}
+
+/// Nodes that had no heartbeat after a number.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Silence {
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// The number.
+    pub since: u64,
 }
 
 /// The state of a run.
@@ -133,6 +196,7 @@ mod tests {
             request: u64::MAX,
             expected: Some(u64::MAX),
             state: Blob(vec![255; MAX_STATE]),
+            heartbeats: HeartbeatChanges::default(),
         };
         assert!(to_frame(&write).expect("it fits").len() < MAX_FRAME);
     }
@@ -153,11 +217,42 @@ mod tests {
             request: 7,
             expected: Some(3),
             state: Blob(b"{}".to_vec()),
+            heartbeats: HeartbeatChanges::default(),
         };
         let text = serde_json::to_string(&write).expect("it is JSON");
         assert_eq!(
             text,
             r#"{"compare_and_set":{"request":7,"expected":3,"state":"e30="}}"#
+        );
+        let removal = FromNode::CompareAndSet {
+            request: 8,
+            expected: Some(4),
+            state: Blob(b"{}".to_vec()),
+            heartbeats: HeartbeatChanges {
+                beats: vec!["a".into()],
+                forgets: vec!["b".into()],
+                unless_beaten: Some(Silence {
+                    nodes: vec!["b".into()],
+                    since: 3,
+                }),
+            },
+        };
+        let text = serde_json::to_string(&removal).expect("it is JSON");
+        assert_eq!(
+            text,
+            r#"{"compare_and_set":{"request":8,"expected":4,"state":"e30=","heartbeats":{"beats":["a"],"forgets":["b"],"unless_beaten":{"nodes":["b"],"since":3}}}}"#
+        );
+        let recorded = ToNode::HeartbeatRecorded {
+            request: 9,
+            number: 6,
+            token: 4,
+            nodes: 2,
+            silent: vec![],
+        };
+        let text = serde_json::to_string(&recorded).expect("it is JSON");
+        assert_eq!(
+            text,
+            r#"{"heartbeat_recorded":{"request":9,"number":6,"token":4,"nodes":2}}"#
         );
         let open = Open {
             run: "job".into(),

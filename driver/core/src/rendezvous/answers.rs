@@ -1,10 +1,11 @@
 //! Answers of the holder.
 
 use super::{
+    BeatNumber, NodeId, Recorded,
     event::{Command, Failure, HolderError, Rejected},
     holder::{RequestId, Snapshot, Token},
-    link::InFlight,
-    machine::{Beat, Machine},
+    link::{Ask, InFlight},
+    machine::{Beat, Machine, Unconfirmed},
     mutant::{Mutant, planted},
     op::Op,
     state::{Phase, Role},
@@ -31,12 +32,13 @@ impl Machine {
         out: &mut Vec<Command>,
     ) -> Result<(), Rejected> {
         let flight = self.answered(request)?;
-        let Some(write) = flight.writes else {
+        let Ask::Write(write) = flight.asks else {
             return Err(Rejected::StaleAnswer);
         };
         self.link.reached();
         if write.beats {
             self.beat_confirmed(flight.sent);
+            self.liveness.begin(self.now, BeatNumber(token.0));
         }
         if !write.removed.is_empty() {
             let nodes = write.removed;
@@ -56,10 +58,11 @@ impl Machine {
         snapshot: Snapshot,
     ) -> Result<(), Rejected> {
         let flight = self.answered(request)?;
-        if flight
-            .writes
-            .is_some_and(|write| snapshot.token <= write.expected)
-        {
+        let is_behind = match flight.asks {
+            Ask::Write(write) => snapshot.token <= write.expected,
+            Ask::Read | Ask::Heartbeat => true,
+        };
+        if is_behind {
             // The holder went back behind what it has given, or refuses for another reason.
             self.link.failed(self.now, &self.settings);
             return Ok(());
@@ -69,6 +72,68 @@ impl Machine {
         self.accept(snapshot);
         self.extend_redundant();
         Ok(())
+    }
+
+    /// Nodes that a write was to remove have beaten meanwhile. The next write leaves them where they are.
+    pub(super) fn not_silent(
+        &mut self,
+        request: RequestId,
+        nodes: &[NodeId],
+    ) -> Result<(), Rejected> {
+        let flight = self.answered(request)?;
+        let Ask::Write(write) = flight.asks else {
+            return Err(Rejected::StaleAnswer);
+        };
+        self.link.reached();
+        match nodes.is_empty() {
+            true => self.liveness.forgive(&write.removed),
+            false => self.liveness.forgive(nodes),
+        }
+        Ok(())
+    }
+
+    /// The holder has recorded a heartbeat. It counts once this node knows that it is still a member: others may have removed
+    /// it, and the report may be lost.
+    pub(super) fn heartbeat_recorded(
+        &mut self,
+        request: RequestId,
+        recorded: &Recorded,
+        token: Token,
+    ) -> Result<(), Rejected> {
+        let flight = self.answered(request)?;
+        let Ask::Heartbeat = flight.asks else {
+            return Err(Rejected::StaleAnswer);
+        };
+        let sent = flight.sent;
+        let interval = self.settings.keep_alive_interval;
+        self.liveness.tick(self.now, sent, interval, recorded);
+        if self.link.knows(token) || planted(Mutant::HeartbeatUnread) {
+            self.link.reached();
+        } else {
+            self.link.is_behind();
+            self.unconfirmed = Some(Unconfirmed { sent, token });
+            return Ok(());
+        }
+        if self.role().is_some() {
+            self.beat_confirmed(sent);
+        }
+        self.compare_members(recorded, token);
+        self.extend_redundant();
+        Ok(())
+    }
+
+    /// Compares the members of the state with the nodes whose heartbeats the holder had under the same token.
+    fn compare_members(&mut self, recorded: &Recorded, token: Token) {
+        let snapshot = self.link.snapshot().filter(|known| known.token == token);
+        let Some(state) = snapshot.and_then(|known| known.state.as_ref()) else {
+            return;
+        };
+        if state.members().count() == recorded.nodes || planted(Mutant::LostHeartbeatsIgnored) {
+            return;
+        }
+        let silent = recorded.silent.iter();
+        let strangers = silent.filter(|node| state.member(node).is_none());
+        self.mends = Some(strangers.cloned().collect());
     }
 
     pub(super) fn failed(
@@ -89,14 +154,12 @@ impl Machine {
         self.link.answered(request).ok_or(Rejected::StaleAnswer)
     }
 
-    /// A heartbeat was written over the state that is known: the write would have lost otherwise.
+    /// The holder had a heartbeat of this node, sent at that time, while this node was a member.
     fn beat_confirmed(&mut self, sent: Time) {
+        let earlier = self.last_beat.map_or(sent, |beat| beat.sent);
         self.last_beat = Some(Beat {
-            sent,
-            confirmed: self.now,
+            sent: sent.max(earlier),
         });
-        let interval = self.settings.keep_alive_interval;
-        self.liveness.tick(self.now, sent, interval);
         let sent = match planted(Mutant::LeaseFromAnswer) {
             true => self.now,
             false => sent,
@@ -117,13 +180,26 @@ impl Machine {
             self.next_round = self.next_round.max(state.round().next());
         }
         self.liveness.observe(state);
+        self.mends = None;
         let last_call = match state.phase() {
             Phase::Forming { last_call } => last_call.map(|number| (state.round(), number)),
             Phase::Complete { .. } => None,
         };
-        let known = self.last_call.map(|(known, _)| known);
+        // A state without this node may follow one that the holder has lost, whose last calls had the same numbers.
+        let known = self
+            .last_call
+            .filter(|_| state.member(&self.node).is_some());
+        let known = known.map(|(known, _)| known);
         if last_call != known {
             self.last_call = last_call.map(|last_call| (last_call, self.now));
+        }
+        // Another node may have made this one redundant, shortly before the deadline of its join.
+        self.extend_redundant();
+        let known = |beat: &mut Unconfirmed| self.link.knows(beat.token);
+        if let Some(beat) = self.unconfirmed.take_if(known)
+            && self.role().is_some()
+        {
+            self.beat_confirmed(beat.sent);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The state as JSON, for holders that keep bytes.
 //!
 //! ```json
-//! {"version":1,"round":3,"phase":{"complete":{"world_size":1}},"closed":false,"last_calls":3,"arrivals":2,
-//!  "members":{"host-7_4711_0":{"role":"participant","rank":0,"arrival":0,"heartbeat":17},
-//!             "host-8_815_0":{"role":"redundant","arrival":1,"heartbeat":4}}}
+//! {"version":2,"round":3,"phase":{"complete":{"world_size":1}},"closed":false,"last_calls":3,"arrivals":2,
+//!  "members":{"host-7_4711_0":{"role":"participant","rank":0,"arrival":0},
+//!             "host-8_815_0":{"role":"redundant","arrival":1}}}
 //! ```
 //!
 //! An older reader refuses a newer version with [`StateError::Version`]: nodes of one rendezvous change the state
@@ -19,8 +19,8 @@ use super::{
     state::{Member, Phase, Role, State},
 };
 
-/// The version that this release writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The version that this release writes, and the only one that it reads. Version 1 has the heartbeats in the state.
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Encoded {

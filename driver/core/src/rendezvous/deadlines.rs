@@ -22,14 +22,15 @@ impl Machine {
         matches!(self.membership, Some((Op::Join { .. }, _)))
     }
 
-    /// When the next heartbeat is due: one interval after the last one was confirmed, or earlier if the confirmation was
-    /// so slow that little would be left of the lease.
+    /// When the next heartbeat is due: one interval after the answer to the last tick, or earlier if the answer was so slow that
+    /// little would be left of the lease.
     pub(super) fn beat_due_at(&self) -> Option<Time> {
         self.role().filter(|_| self.keeps_alive())?;
-        let interval = self.settings.keep_alive_interval;
         let lease = self.settings.lease();
-        let due = |beat: Beat| (beat.confirmed + interval).min(beat.sent + lease / 4 * 3);
-        Some(self.last_beat.map_or(self.now, due))
+        let of_lease = |Beat { sent }: Beat| sent + lease / 4 * 3;
+        let tick = self.liveness.due_at(self.settings.keep_alive_interval);
+        let due = |beat| tick.map(|tick| tick.min(of_lease(beat)));
+        Some(self.last_beat.and_then(due).unwrap_or(self.now))
     }
 
     /// When the last call is over for a participant that waits for it. Nodes on the wait list, for which the participants

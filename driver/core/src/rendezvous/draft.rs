@@ -13,7 +13,7 @@ use super::{
 /// What an operation does next. The names are those of PyTorch; [`Self::Release`] and [`Self::ErrorFull`] are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Counts a heartbeat.
+    /// Sends a heartbeat. The state stays as it is.
     KeepAlive,
     /// Joins the round that forms.
     AddToParticipants,
@@ -50,7 +50,8 @@ impl Action {
     pub fn changes_state(self) -> bool {
         !matches!(
             self,
-            Self::Sync
+            Self::KeepAlive
+                | Self::Sync
                 | Self::ErrorClosed
                 | Self::ErrorTimeout
                 | Self::ErrorFull
@@ -66,10 +67,8 @@ pub struct Draft<'a> {
     node: &'a NodeId,
     settings: &'a Settings,
     state: Cow<'a, State>,
-    /// What this node was when it left a list, to join another one with the same age. Its heartbeats go on, so that others
-    /// never see an old number again.
+    /// What this node was when it left a list, to join another one with the same age.
     former: Option<Member>,
-    beaten: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -80,18 +79,12 @@ impl<'a> Draft<'a> {
             settings,
             state: Cow::Borrowed(state),
             former: None,
-            beaten: false,
         }
     }
 
     /// The state with the changes so far.
     pub fn state(&self) -> &State {
         &self.state
-    }
-
-    /// Whether this draft has counted a heartbeat of its node.
-    pub fn beaten(&self) -> bool {
-        self.beaten
     }
 
     /// The changed state; `None` without changes.
@@ -105,7 +98,6 @@ impl<'a> Draft<'a> {
     /// Applies an action. Actions that change nothing are ignored.
     pub fn apply(&mut self, action: Action) {
         match action {
-            Action::KeepAlive => self.beat(),
             Action::AddToParticipants => self.add_to_participants(),
             Action::AddToWaitList => self.put(Role::Waiting),
             Action::AddToRedundancyList => self.put(Role::Redundant),
@@ -116,7 +108,8 @@ impl<'a> Draft<'a> {
             }
             Action::MarkRendezvousComplete => self.mark_complete(),
             Action::MarkRendezvousClosed => self.state.to_mut().closed = true,
-            Action::Sync
+            Action::KeepAlive
+            | Action::Sync
             | Action::ErrorClosed
             | Action::ErrorTimeout
             | Action::ErrorFull
@@ -183,22 +176,10 @@ impl<'a> Draft<'a> {
             let member = former.unwrap_or(Member {
                 role,
                 arrival: state.arrivals,
-                heartbeat: 0,
             });
             let member = Member { role, ..member };
             state.arrivals = state.arrivals.max(member.arrival + 1);
             state.members.insert(self.node.clone(), member);
-        }
-        self.beat();
-    }
-
-    fn beat(&mut self) {
-        if self.state.member(self.node).is_none() {
-            return;
-        }
-        if let Some(member) = self.state.to_mut().members.get_mut(self.node) {
-            member.heartbeat += 1;
-            self.beaten = true;
         }
     }
 

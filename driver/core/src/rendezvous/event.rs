@@ -5,6 +5,7 @@ use elasticrun_protocol::{Rank, Round};
 use super::{
     NodeId,
     codec::StateError,
+    heartbeats::{BeatNumber, HeartbeatChanges, Recorded},
     holder::{RequestId, Snapshot, Token},
     state::State,
 };
@@ -29,7 +30,7 @@ pub enum Event {
     Written {
         /// The request.
         request: RequestId,
-        /// The new token.
+        /// The new token, which is the number of the heartbeats of the write as well.
         token: Token,
     },
     /// The answer to [`Command::CompareAndSet`] if another write was first.
@@ -38,6 +39,22 @@ pub enum Event {
         request: RequestId,
         /// What the holder has.
         snapshot: Snapshot,
+    },
+    /// The answer to [`Command::CompareAndSet`] if the state is the expected one, but nodes that it removes as dead are not.
+    NotSilent {
+        /// The request.
+        request: RequestId,
+        /// These nodes. Each has a heartbeat after the number that the request names, or the holder keeps none of it.
+        nodes: Vec<NodeId>,
+    },
+    /// The answer to [`Command::Heartbeat`].
+    HeartbeatRecorded {
+        /// The request.
+        request: RequestId,
+        /// The heartbeat, and those of others.
+        recorded: Recorded,
+        /// The token of the state at that time.
+        token: Token,
     },
     /// A request had no answer that can be used.
     Failed {
@@ -77,6 +94,17 @@ pub enum Command {
         expected: Token,
         /// The new state.
         state: State,
+        /// What changes in the heartbeats by the same write.
+        heartbeats: HeartbeatChanges,
+    },
+    /// Records a heartbeat of this node, if the holder keeps its heartbeats, and compares those of the others.
+    Heartbeat {
+        /// The number for the answer.
+        request: RequestId,
+        /// This node.
+        node: NodeId,
+        /// The answer names the nodes whose last heartbeat is not after this number: that of this node's last tick.
+        since: BeatNumber,
     },
     /// The join succeeded: the node is a participant. The shell starts the workers.
     Joined(Membership),

@@ -1,16 +1,18 @@
 //! The executor: removes dead nodes, runs the operations on the newest state, and writes what they change.
 //!
 //! ```text
-//! read -> remove the dead -> operations, until each of them waits or ends -> changed?  yes: compare-and-set, then again
+//! read -> remove the dead -> operations, until each of them waits or ends -> changed?        yes: compare-and-set, then again
+//!                                                                        -> heartbeat due?  yes: heartbeat, then again
 //!                                                                            no:  results
 //! ```
 //! Results count only if nothing is left to write: then the holder has the state that they are about. A lost
 //! compare-and-set brings the newer state, and the operations run again on that one.
 
 use super::{
+    HeartbeatChanges, NodeId, Silence,
     draft::{Action, Draft},
     event::{Command, Failure, Membership},
-    link::Write,
+    link::{Ask, Write},
     machine::Machine,
     mutant::{Mutant, planted},
     op::{Context, Op},
@@ -22,6 +24,7 @@ use crate::Time;
 struct Wanted {
     membership: Action,
     close: Action,
+    heartbeat: bool,
 }
 
 impl Machine {
@@ -32,7 +35,7 @@ impl Machine {
         }
         let timeout = self.request_timeout();
         let Some(snapshot) = self.link.snapshot().filter(|_| self.link.is_fresh()) else {
-            let request = self.link.begin(self.now, timeout, None);
+            let request = self.link.begin(self.now, timeout, Ask::Read);
             return out.push(Command::Read { request });
         };
         let expected = snapshot.token;
@@ -42,32 +45,72 @@ impl Machine {
         if self.joins() && !planted(Mutant::RoundsBeginAnew) {
             draft.raise_round(self.next_round);
         }
-        let dead = self
-            .liveness
-            .dead(&self.node, self.settings.keep_alive_max_attempt);
+        let limit = self.settings.keep_alive_max_attempt;
+        let dead = self.liveness.dead(&self.node, state, limit);
         let removed = dead.into_iter();
-        let removed = removed
+        let removed: Vec<_> = removed
             .filter(|_| !planted(Mutant::DeadStay))
             .filter(|node| draft.remove(node).is_some())
             .collect();
         let wanted = self.run_ops(&mut draft);
-        let beats = draft.beaten();
         let early = planted(Mutant::UnwrittenResult) && wanted.membership == Action::Finish;
-        let Some(state) = draft.into_changed().filter(|_| !early) else {
-            return self.conclude(wanted, out);
+        let mended = || self.mends.as_ref().map(|_| state.clone());
+        let changed = draft.into_changed().filter(|_| !early).or_else(mended);
+        if let Some(after) = changed {
+            let heartbeats = self.heartbeat_changes(state, &after, &removed);
+            let write = Write {
+                expected,
+                state: after.clone(),
+                beats: heartbeats.beats.contains(&self.node),
+                removed,
+            };
+            let request = self.link.begin(self.now, timeout, Ask::Write(write));
+            out.push(Command::CompareAndSet {
+                request,
+                expected,
+                state: after,
+                heartbeats,
+            });
+        } else if wanted.heartbeat {
+            let request = self.link.begin(self.now, timeout, Ask::Heartbeat);
+            out.push(Command::Heartbeat {
+                request,
+                node: self.node.clone(),
+                since: self.liveness.since(),
+            });
+        } else {
+            self.conclude(wanted, out);
+        }
+    }
+
+    /// The holder keeps the heartbeats of just the members, from the write that adds a node to the one that removes it.
+    fn heartbeat_changes(
+        &self,
+        before: &State,
+        after: &State,
+        removed: &[NodeId],
+    ) -> HeartbeatChanges {
+        let mut changes = HeartbeatChanges {
+            forgets: removed.to_vec(),
+            ..HeartbeatChanges::default()
         };
-        let write = Write {
-            expected,
-            state: state.clone(),
-            beats,
-            removed,
-        };
-        let request = self.link.begin(self.now, timeout, Some(write));
-        out.push(Command::CompareAndSet {
-            request,
-            expected,
-            state,
-        });
+        if !removed.is_empty() && !planted(Mutant::RemovalUnchecked) {
+            changes.unless_beaten = Some(Silence {
+                nodes: removed.to_vec(),
+                since: self.liveness.since(),
+            });
+        }
+        let (was, is) = (before.member(&self.node), after.member(&self.node));
+        if was.is_some() && is.is_none() {
+            changes.forgets.push(self.node.clone());
+        }
+        if let Some(strangers) = &self.mends {
+            changes.beats = after.members().map(|(node, _)| node.clone()).collect();
+            changes.forgets.extend(strangers.iter().cloned());
+        } else if is.is_some() && !(was.is_none() && planted(Mutant::JoinWithoutHeartbeat)) {
+            changes.beats.push(self.node.clone());
+        }
+        changes
     }
 
     fn run_ops(&self, draft: &mut Draft<'_>) -> Wanted {
@@ -79,21 +122,23 @@ impl Machine {
             .map(|(op, deadline)| self.run(op, deadline, draft));
         // A join that fails needs no heartbeat, one that succeeds needs a lease.
         let goes_on = matches!(membership, None | Some(Action::Sync | Action::Finish));
+        let mut heartbeat = membership == Some(Action::KeepAlive);
         if goes_on && self.keeps_alive() {
-            // The write itself has a timeout, so the deadline of the heartbeat is never over here.
+            // The request itself has a timeout, so the deadline of the heartbeat is never over here.
             let deadline = self.now + self.settings.heartbeat_timeout;
-            self.run(Op::KeepAlive, deadline, draft);
+            heartbeat = self.run(Op::KeepAlive, deadline, draft) == Action::KeepAlive;
         }
         Wanted {
             membership: membership.unwrap_or(Action::Sync),
             close: close.unwrap_or(Action::Sync),
+            heartbeat,
         }
     }
 
     /// Runs one operation until it waits or ends, and gives that last action.
     fn run(&self, op: Op, deadline: Time, draft: &mut Draft<'_>) -> Action {
         let is_over = |at: Option<Time>| at.is_some_and(|at| self.now >= at);
-        let beat_is_due = self.last_beat.is_none() || is_over(self.beat_due_at());
+        let heartbeat_due = is_over(self.beat_due_at());
         let last_call_over = is_over(self.last_call_over_at());
         loop {
             let ctx = Context {
@@ -101,7 +146,7 @@ impl Machine {
                 state: draft.state(),
                 settings: &self.settings,
                 now: self.now,
-                heartbeat_due: beat_is_due && !draft.beaten(),
+                heartbeat_due,
                 last_call_over,
             };
             let action = op.decide(&ctx, deadline);

@@ -1,6 +1,8 @@
 //! The port to the holder of the state, and the holder in memory.
 
-use super::{Command, Event, State};
+use super::{
+    BeatNumber, Command, Event, HeartbeatChanges, NodeId, Recorded, State, heartbeats::Heartbeats,
+};
 
 /// The fencing token of a state: a write succeeds only if the holder's token is the one that the writer has read.
 ///
@@ -33,13 +35,18 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Debug, Default)]
 pub struct MemoryHolder {
     snapshot: Snapshot,
+    heartbeats: Heartbeats,
+    /// The number of the last write or heartbeat.
+    last: u64,
 }
 
-impl From<Snapshot> for MemoryHolder {
-    /// Goes on with what another holder had.
-    fn from(snapshot: Snapshot) -> Self {
-        Self { snapshot }
-    }
+/// Why a holder does not replace the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another write was first: the snapshot of it.
+    Conflict(Snapshot),
+    /// These nodes, which the write removes as dead, are not silent.
+    Beaten(Vec<NodeId>),
 }
 
 impl MemoryHolder {
@@ -51,17 +58,58 @@ impl MemoryHolder {
     /// Replaces the state if the token is the current one, and gives the new token.
     ///
     /// # Errors
-    /// Another write was first: the snapshot of it.
-    pub fn compare_and_set(&mut self, expected: Token, state: State) -> Result<Token, Snapshot> {
+    /// Another write was first, or a node that is removed as dead is not silent.
+    pub fn compare_and_set(
+        &mut self,
+        expected: Token,
+        state: State,
+        changes: &HeartbeatChanges,
+    ) -> Result<Token, Refused> {
         if expected != self.snapshot.token {
-            return Err(self.snapshot.clone());
+            return Err(Refused::Conflict(self.snapshot.clone()));
         }
-        let token = Token(expected.0 + 1);
+        let alive = changes.unless_beaten.as_ref();
+        let alive = alive.map(|silence| self.heartbeats.alive(silence));
+        if let Some(alive) = alive.filter(|alive| !alive.is_empty()) {
+            return Err(Refused::Beaten(alive));
+        }
+        let token = Token(self.next());
+        self.heartbeats.apply(BeatNumber(token.0), changes);
         self.snapshot = Snapshot {
             token,
             state: Some(state),
         };
         Ok(token)
+    }
+
+    /// Records a heartbeat of a member, and tells which nodes have had none after `since`.
+    pub fn heartbeat(&mut self, node: &NodeId, since: BeatNumber) -> Recorded {
+        let number = BeatNumber(self.next());
+        self.heartbeats.beat(node, number, since)
+    }
+
+    /// The number of nodes whose heartbeats the holder keeps.
+    pub fn heartbeats(&self) -> usize {
+        self.heartbeats.len()
+    }
+
+    /// Loses all heartbeats, as a holder whose memory has the state alone.
+    pub fn lose_heartbeats(&mut self) {
+        self.heartbeats = Heartbeats::default();
+    }
+
+    /// Loses the state too. Tokens and numbers go on.
+    pub fn lose_state(&mut self) {
+        self.lose_heartbeats();
+        self.snapshot = Snapshot {
+            token: Token(self.next()),
+            state: None,
+        };
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
     /// Carries out a command of a machine, and gives the answer; `None` for a command that is not for the holder.
@@ -75,9 +123,20 @@ impl MemoryHolder {
                 request,
                 expected,
                 state,
-            } => Some(match self.compare_and_set(expected, state) {
+                heartbeats,
+            } => Some(match self.compare_and_set(expected, state, &heartbeats) {
                 Ok(token) => Event::Written { request, token },
-                Err(snapshot) => Event::Conflict { request, snapshot },
+                Err(Refused::Conflict(snapshot)) => Event::Conflict { request, snapshot },
+                Err(Refused::Beaten(nodes)) => Event::NotSilent { request, nodes },
+            }),
+            Command::Heartbeat {
+                request,
+                node,
+                since,
+            } => Some(Event::HeartbeatRecorded {
+                request,
+                recorded: self.heartbeat(&node, since),
+                token: self.snapshot.token,
             }),
             _ => None,
         }

@@ -32,8 +32,15 @@ pub(super) struct InFlight {
     pub(super) request: RequestId,
     pub(super) sent: Time,
     expires: Time,
-    /// The state that a write brings; `None` for a read.
-    pub(super) writes: Option<Write>,
+    pub(super) asks: Ask,
+}
+
+/// What a request asks.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    Read,
+    Write(Write),
+    Heartbeat,
 }
 
 /// A write without an answer.
@@ -42,7 +49,7 @@ pub(super) struct Write {
     /// The token that it replaces.
     pub(super) expected: Token,
     pub(super) state: State,
-    /// Whether it has a heartbeat of this node.
+    /// Whether it is a heartbeat of this node.
     pub(super) beats: bool,
     /// The dead nodes that it removes.
     pub(super) removed: Vec<NodeId>,
@@ -75,12 +82,7 @@ impl Link {
     }
 
     /// Begins a request and gives its number.
-    pub(super) fn begin(
-        &mut self,
-        now: Time,
-        timeout: Duration,
-        writes: Option<Write>,
-    ) -> RequestId {
+    pub(super) fn begin(&mut self, now: Time, timeout: Duration, asks: Ask) -> RequestId {
         self.last_request += 1;
         let request = RequestId(self.last_request);
         self.in_flight = Some(InFlight {
@@ -90,7 +92,7 @@ impl Link {
                 true => Time::NEVER,
                 false => now + timeout,
             },
-            writes,
+            asks,
         });
         request
     }
@@ -100,10 +102,22 @@ impl Link {
         self.in_flight.take_if(|flight| flight.request == request)
     }
 
-    /// The holder has answered.
+    /// The holder has answered, and the snapshot is what it has.
     pub(super) fn reached(&mut self) {
         self.fresh = true;
         self.failures = 0;
+    }
+
+    /// The holder has answered, and has a newer state.
+    pub(super) fn is_behind(&mut self) {
+        self.fresh = false;
+        self.failures = 0;
+    }
+
+    /// Whether this node knows the state with this token, or a newer one.
+    pub(super) fn knows(&self, token: Token) -> bool {
+        let known = self.snapshot.as_ref().map(|known| known.token);
+        known >= Some(token)
     }
 
     /// Takes over what the holder has, if it is newer than what this node knows.

@@ -3,28 +3,27 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    NodeId, State,
+    BeatNumber, NodeId, Recorded, State,
     mutant::{Mutant, planted},
 };
 use crate::Time;
 
-/// What a node has seen of the heartbeats of others.
+/// What a node has learnt of the heartbeats of others.
 ///
-/// A heartbeat is a number that grows. Silence is counted in heartbeats of the observer: each successful one, at least one
-/// keep-alive interval after the answer to the one before, is a tick. So an observer that stood still, or that did not
-/// reach the holder, has seen no silence meanwhile.
+/// Silence is counted in heartbeats of the observer. A heartbeat that the holder has recorded at least one keep-alive interval
+/// after the answer to the last tick is a tick. A node has missed a tick if the holder had no heartbeat of it since the tick
+/// before. So an observer that stood still, or that did not reach the holder, has seen no silence meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Liveness {
-    seen: BTreeMap<NodeId, Seen>,
-    last_tick: Option<Time>,
+    /// The ticks in a row that nodes have missed. Others have missed none.
+    missed: BTreeMap<NodeId, u32>,
+    last: Option<Tick>,
 }
 
-#[derive(Clone, Debug)]
-struct Seen {
-    arrival: u64,
-    heartbeat: u64,
-    /// Ticks without a change after the tick that found the heartbeat.
-    missed: Option<u32>,
+#[derive(Clone, Copy, Debug)]
+struct Tick {
+    number: BeatNumber,
+    answered: Time,
 }
 
 impl Liveness {
@@ -33,50 +32,63 @@ impl Liveness {
         *self = Self::default();
     }
 
-    /// Looks at a state.
+    /// Forgets the nodes that are not in a state.
     pub(super) fn observe(&mut self, state: &State) {
-        self.seen.retain(|node, _| state.member(node).is_some());
-        for (node, member) in state.members() {
-            let current = (member.arrival, member.heartbeat);
-            match self.seen.get(node) {
-                Some(seen) if (seen.arrival, seen.heartbeat) == current => {}
-                _ => {
-                    let seen = Seen {
-                        arrival: member.arrival,
-                        heartbeat: member.heartbeat,
-                        missed: None,
-                    };
-                    self.seen.insert(node.clone(), seen);
-                }
-            }
-        }
+        self.missed.retain(|node, _| state.member(node).is_some());
     }
 
-    /// A heartbeat of the observer, sent at `sent`, was written at `now` over the state that was last observed.
-    pub(super) fn tick(&mut self, now: Time, sent: Time, interval: Duration) {
-        let early = |last: Time| sent.since(last) < interval;
-        if self.last_tick.is_some_and(early) && !planted(Mutant::ImpatientObserver) {
+    /// When the next tick is due; `None` before the first one.
+    pub(super) fn due_at(&self, interval: Duration) -> Option<Time> {
+        Some(self.last?.answered + interval)
+    }
+
+    /// The number of the last tick, or the one before all others.
+    pub(super) fn since(&self) -> BeatNumber {
+        self.last.map_or(BeatNumber(0), |last| last.number)
+    }
+
+    /// The write of the observer that brought it into the state is its first tick.
+    pub(super) fn begin(&mut self, answered: Time, number: BeatNumber) {
+        self.last.get_or_insert(Tick { number, answered });
+    }
+
+    /// The holder has recorded a heartbeat of the observer, which was sent at `sent`. It compared those of others with
+    /// [`Self::since`].
+    pub(super) fn tick(&mut self, answered: Time, sent: Time, interval: Duration, beat: &Recorded) {
+        let number = beat.number;
+        let Some(last) = self.last else {
+            return self.begin(answered, number);
+        };
+        if sent.since(last.answered) < interval && !planted(Mutant::ImpatientObserver) {
             return;
         }
-        let first = u32::from(planted(Mutant::FirstTickMissed));
-        self.last_tick = Some(now);
-        for seen in self.seen.values_mut() {
-            seen.missed = Some(seen.missed.map_or(first, |missed| missed + 1));
-        }
+        self.last = Some(Tick { number, answered });
+        let before = std::mem::take(&mut self.missed);
+        let missed = |node: &NodeId| before.get(node).map_or(1, |missed| missed + 1);
+        let silent = beat.silent.iter();
+        self.missed = silent.map(|node| (node.clone(), missed(node))).collect();
     }
 
-    /// The nodes other than `observer` that missed `limit` ticks.
+    /// The holder has later heartbeats of these nodes.
+    pub(super) fn forgive(&mut self, nodes: &[NodeId]) {
+        nodes.iter().for_each(|node| _ = self.missed.remove(node));
+    }
+
+    /// The members other than `observer` that missed `limit` ticks.
     ///
     /// If all other nodes, two or more, have missed them, the observer is as suspect as they are: they get as many again.
-    pub(super) fn dead(&self, observer: &NodeId, limit: u32) -> Vec<NodeId> {
+    pub(super) fn dead(&self, observer: &NodeId, state: &State, limit: u32) -> Vec<NodeId> {
         let limit = if planted(Mutant::OneMiss) { 1 } else { limit };
+        let first = u32::from(planted(Mutant::FirstTickMissed));
         let missed = |limit: u32| {
-            let others = self.seen.iter().filter(|(node, _)| *node != observer);
-            let dead = others.filter(|(_, seen)| seen.missed >= Some(limit));
+            let missed = self.missed.iter().filter(|(node, _)| *node != observer);
+            let dead = missed
+                .filter(|(node, missed)| first + **missed >= limit && state.member(node).is_some());
             dead.map(|(node, _)| node.clone()).collect::<Vec<_>>()
         };
         let dead = missed(limit);
-        let others = self.seen.keys().filter(|node| *node != observer).count();
+        let others = state.members().filter(|(node, _)| *node != observer);
+        let others = if dead.is_empty() { 0 } else { others.count() };
         if dead.len() == others && others >= 2 {
             missed(limit.saturating_mul(2))
         } else {

@@ -7,6 +7,7 @@ use elasticrun_protocol::Round;
 use super::{
     NodeId, Settings, State,
     event::{Command, Event, Failure, Operation, Rejected},
+    holder::Token,
     link::Link,
     liveness::Liveness,
     op::Op,
@@ -35,8 +36,13 @@ pub struct Machine {
     pub(super) next_round: Round,
     /// The last call of the state, and when this node saw it first.
     pub(super) last_call: Option<((Round, u64), Time)>,
-    /// When the last heartbeat of this node that counts was sent, and when it was confirmed.
+    /// The last heartbeat of this node that counts.
     pub(super) last_beat: Option<Beat>,
+    /// A heartbeat that the holder has recorded beside a state that this node does not know yet.
+    pub(super) unconfirmed: Option<Unconfirmed>,
+    /// The holder does not keep the heartbeats of just the members, as it does unless it has lost them. The next write mends
+    /// that. These nodes are no members.
+    pub(super) mends: Option<Vec<NodeId>>,
 }
 
 /// A round that this node has joined.
@@ -49,11 +55,17 @@ pub(super) struct Joined {
     pub(super) reported: (usize, usize),
 }
 
-/// A heartbeat that the holder has confirmed.
+/// A heartbeat that the holder had while this node was a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
     pub(super) sent: Time,
-    pub(super) confirmed: Time,
+}
+
+/// A heartbeat that counts if the state with this token, or a later one, has this node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unconfirmed {
+    pub(super) sent: Time,
+    pub(super) token: Token,
 }
 
 impl Machine {
@@ -73,6 +85,8 @@ impl Machine {
             next_round: Round(0),
             last_call: None,
             last_beat: None,
+            unconfirmed: None,
+            mends: None,
         }
     }
 
@@ -101,6 +115,12 @@ impl Machine {
             Event::StateRead { request, snapshot } => self.state_read(request, snapshot),
             Event::Written { request, token } => self.written(request, token, out),
             Event::Conflict { request, snapshot } => self.conflict(request, snapshot),
+            Event::NotSilent { request, nodes } => self.not_silent(request, &nodes),
+            Event::HeartbeatRecorded {
+                request,
+                recorded,
+                token,
+            } => self.heartbeat_recorded(request, &recorded, token),
             Event::Failed { request, error } => self.failed(request, error, out),
             Event::StateChanged(snapshot) => {
                 self.accept(snapshot);

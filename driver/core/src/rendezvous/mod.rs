@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!            JoinRequested, ExitRequested, CloseRequested
-//!   shell  ------------------------------------------------>  Machine   Read, CompareAndSet
-//!          <------------------------------------------------            ------------------->  holder
-//!            Joined, MembershipChanged, RoundOver, ...                  <-------------------
-//!                                                            StateRead, Written, Conflict, StateChanged
+//!   shell  ------------------------------------------------>  Machine   Read, CompareAndSet, Heartbeat
+//!          <------------------------------------------------            ------------------------------>  holder
+//!            Joined, MembershipChanged, RoundOver, ...                  <------------------------------
+//!                                            StateRead, Written, Conflict, NotSilent, HeartbeatRecorded, StateChanged
 //! ```
 //!
 //! | list | a node on it | leaves it |
@@ -22,12 +22,29 @@
 //! [`Command::MembershipChanged`] asks for.
 //!
 //! # The holder
-//! The port is the pair [`Command::Read`], [`Command::CompareAndSet`] and the answers. A holder has to
+//! The port is [`Command::Read`], [`Command::CompareAndSet`], [`Command::Heartbeat`] and the answers. A holder has to
 //! - replace the state only if the token is the expected one, and give a larger token for each write, for ever;
+//! - keep the number of the last heartbeat of each member beside the state, from the same counter as the tokens;
+//! - apply [`HeartbeatChanges`] in one step with the write, or refuse both;
 //! - report each write to all nodes ([`Event::StateChanged`]). Lost reports cost time: a node learns at its next heartbeat.
 //!
 //! [`MemoryHolder`] is one in memory. Other holders keep the bytes of [`State::encode`]: [`server::Server`] does so for nodes
-//! that connect to it.
+//! that connect to it. In a store with revisions, a heartbeat is a key for each node, and its number is the revision of the
+//! last change of that key.
+//!
+//! # Heartbeats
+//! A heartbeat changes no state, so nobody is told of it. Its answer has what an observer needs: the nodes that were silent
+//! since the observer's last tick, and the token of the state.
+//! - **The write that adds a node is its first heartbeat**, and the one that removes it also removes what the holder keeps of it. A
+//!   heartbeat of another node changes nothing. So what the holder keeps is about just the members, also if a node
+//!   dies right after its join.
+//! - **A heartbeat confirms a lease only with the state.** If the token of the answer is newer than the state of the node, the node reads
+//!   first. So a node that others have removed learns of that by its next heartbeat, although reports may be lost.
+//! - **A removal is refused if its node has beaten**: the holder compares the numbers in one step with the write. The observer
+//!   then counts anew.
+//! - **Heartbeats that the holder has lost** are not silence: a member without one cannot be removed. The answer has the number of nodes
+//!   whose heartbeats are kept. If that is not the number of members under the same token, the node writes the state once
+//!   more, with a heartbeat for each member. Members that have died meanwhile are silent from then on.
 //!
 //! # Invariants
 //! - **D1** The ranks of a complete round are 0..n-1, each once, and `min_nodes <= n <= max_nodes`.
@@ -44,6 +61,7 @@
 //! - **D7** A participant without a confirmed heartbeat for [`Settings::lease`] ends its workers. So no two rounds train at
 //!   the same time, if the clocks of two nodes run equally fast and shells carry out commands at once.
 //! - **D8** If faults stop, nodes that join come into a complete round, become redundant, or fail by a timeout.
+//! - **D9** The holder keeps the heartbeats of just the members: after each write, unless it has lost them since the last one.
 //!
 //! # Time
 //! No clock is compared with the clock of another host, and the state contains no time. A last call is
@@ -59,9 +77,8 @@
 //! - If the holder loses the state, nodes that do not learn of it train beside the next round, for at most one lease.
 //!   Nodes that know no earlier round may begin with a number that was used.
 //! - Nodes with different settings are not detected.
-//! - Each heartbeat is a compare-and-set, and all nodes are told of it. So the messages grow with the square of the nodes.
-//!   The nodes of a rendezvous times the time of a compare-and-set must stay well below `keep_alive_interval`, or nodes lose
-//!   so many races that their leases expire: 5 s are enough for some hundred nodes at 2 ms.
+//! - A change of the membership is a write of the whole state, and all nodes are told of it. So a round of N nodes is N writes,
+//!   each of which grows with N.
 
 mod answers;
 mod codec;
@@ -69,6 +86,7 @@ mod deadlines;
 mod draft;
 mod event;
 mod executor;
+mod heartbeats;
 mod holder;
 mod link;
 mod liveness;
@@ -85,7 +103,8 @@ mod state;
 pub use codec::StateError;
 pub use draft::{Action, Draft};
 pub use event::{Command, Event, Failure, HolderError, Membership, Operation, Rejected, RoundOver};
-pub use holder::{MemoryHolder, RequestId, Snapshot, Token};
+pub use heartbeats::{BeatNumber, HeartbeatChanges, Recorded, Silence};
+pub use holder::{MemoryHolder, Refused, RequestId, Snapshot, Token};
 pub use machine::Machine;
 pub use node_id::{InvalidNodeId, NodeId};
 pub use op::{Context, Op};

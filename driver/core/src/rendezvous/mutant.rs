@@ -26,14 +26,18 @@ mutants! {
     RoundsBeginAnew: "D5",
     /// A node is dead after one missed heartbeat.
     OneMiss: "D6",
-    /// Each write counts as a heartbeat interval of the observer.
+    /// Each heartbeat counts as a keep-alive interval of the observer.
     ImpatientObserver: "D6",
-    /// The heartbeat after the last change already counts as missed.
+    /// The tick after the last heartbeat already counts as missed.
     FirstTickMissed: "D6",
+    /// A node is removed although it has beaten after the observer's last tick.
+    RemovalUnchecked: "D6",
     /// A participant that reaches nobody trains on (PyTorch).
     NoLease: "D7",
     /// A lease begins when the heartbeat is confirmed, not when it was sent.
     LeaseFromAnswer: "D7",
+    /// A heartbeat confirms the lease of a node that others may have removed.
+    HeartbeatUnread: "D7",
     /// The others do not learn that a participant has left (PyTorch).
     LossUnreported: "D8",
     /// Nodes that have no place stay on the wait list of a full round (PyTorch).
@@ -44,4 +48,8 @@ mutants! {
     AnswerAwaitedForever: "D8",
     /// Dead nodes stay.
     DeadStay: "D8",
+    /// Nodes that die before the holder has lost their heartbeats stay.
+    LostHeartbeatsIgnored: "D8",
+    /// The first heartbeat of a node follows the write that adds it.
+    JoinWithoutHeartbeat: "D9",
 }

@@ -27,7 +27,7 @@ pub enum Op {
     Exit,
     /// Closes the rendezvous.
     Close,
-    /// Counts a heartbeat if one is due.
+    /// Sends a heartbeat if one is due.
     KeepAlive,
 }
 

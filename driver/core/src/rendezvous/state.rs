@@ -55,8 +55,6 @@ pub struct Member {
     pub role: Role,
     /// Its place in the order of arrival. It keeps the place from round to round while it stays in the state.
     pub arrival: u64,
-    /// The number of its heartbeats: other nodes see whether it changes.
-    pub heartbeat: u64,
 }
 
 /// What a node takes part in.

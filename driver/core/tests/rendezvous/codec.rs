@@ -30,7 +30,7 @@ fn the_encoding_is_the_documented_one() {
         .participants(&["host-7_4711_0"])
         .redundant("host-8_815_0");
     let json = String::from_utf8(made.state.encode()).unwrap();
-    let expected = r#"{"version":1,"round":0,"phase":{"complete":{"world_size":1}},"closed":false,"last_calls":0,"arrivals":2,"members":{"host-7_4711_0":{"role":"participant","rank":0,"arrival":0,"heartbeat":1},"host-8_815_0":{"role":"redundant","arrival":1,"heartbeat":1}}}"#;
+    let expected = r#"{"version":2,"round":0,"phase":{"complete":{"world_size":1}},"closed":false,"last_calls":0,"arrivals":2,"members":{"host-7_4711_0":{"role":"participant","rank":0,"arrival":0},"host-8_815_0":{"role":"redundant","arrival":1}}}"#;
     assert_eq!(json, expected);
 }
 
@@ -52,8 +52,8 @@ fn a_corrupt_state_is_a_typed_error() {
         Err(StateError::Malformed { .. })
     ));
     assert_eq!(
-        with(r#""version":1"#, r#""version":2"#),
-        Err(StateError::Version { version: 2 })
+        with(r#""version":2"#, r#""version":3"#),
+        Err(StateError::Version { version: 3 })
     );
     let rank = StateError::Rank { node: node("b") };
     assert_eq!(
@@ -85,9 +85,9 @@ fn a_corrupt_state_is_a_typed_error() {
         Err(early),
         "not due"
     );
-    let empty = r#"{"version":1,"round":0,"phase":{"complete":{"world_size":2}},"closed":false,"last_calls":0,"arrivals":0,"members":{}}"#;
+    let empty = r#"{"version":2,"round":0,"phase":{"complete":{"world_size":2}},"closed":false,"last_calls":0,"arrivals":0,"members":{}}"#;
     assert_eq!(decoded(empty), Err(StateError::NoParticipants));
-    let call = r#"{"version":1,"round":0,"phase":{"forming":{"last_call":1}},"closed":false,"last_calls":0,"arrivals":0,"members":{}}"#;
+    let call = r#"{"version":2,"round":0,"phase":{"forming":{"last_call":1}},"closed":false,"last_calls":0,"arrivals":0,"members":{}}"#;
     assert_eq!(decoded(call), Err(StateError::LastCall));
 }
 
@@ -119,14 +119,12 @@ fn encoded_size_is_within_expected_limit() {
                 1 => format!(r#""role":"participant","rank":{index}"#),
                 _ => r#""role":"redundant""#.to_owned(),
             };
-            format!(
-                r#""dummy{index}.{domain}_12345_{index}":{{{role},"arrival":{index},"heartbeat":99999}}"#
-            )
+            format!(r#""dummy{index}.{domain}_12345_{index}":{{{role},"arrival":{index}}}"#)
         };
         let members: Vec<_> = (0..2 * nodes).map(member).collect();
         let (members, arrivals) = (members.join(","), 2 * nodes);
         let state = decoded(&format!(
-            r#"{{"version":1,"round":1,"phase":{{"complete":{{"world_size":{nodes}}}}},"closed":true,"last_calls":9,"arrivals":{arrivals},"members":{{{members}}}}}"#
+            r#"{{"version":2,"round":1,"phase":{{"complete":{{"world_size":{nodes}}}}},"closed":true,"last_calls":9,"arrivals":{arrivals},"members":{{{members}}}}}"#
         ));
         let state = state.unwrap();
         let bytes = state.encode().len();
@@ -141,7 +139,7 @@ fn encoded_size_is_within_expected_limit() {
 #[test]
 fn the_largest_state_is_within_the_bound() {
     let name = |index: usize| format!("{index:0>width$}", width = NodeId::MAX_BYTES);
-    let member = r#":{"role":"participant","rank":4294967295,"arrival":18446744073709551615,"heartbeat":18446744073709551615},"#;
+    let member = r#":{"role":"participant","rank":4294967295,"arrival":18446744073709551615},"#;
     let bytes = State::MAX_NODES * (name(0).len() + 2 + member.len()) + 1024;
     assert!(bytes <= State::MAX_BYTES, "{bytes}");
 }

@@ -56,9 +56,12 @@ pub(crate) struct World {
     /// All nodes that others have removed.
     pub(crate) removed: Vec<NodeId>,
     pub(crate) writes: usize,
+    pub(crate) heartbeats: usize,
     /// Whether the holder reports writes.
     pub(crate) reports: bool,
     pub(crate) conflicts: usize,
+    /// Whether the holder has lost heartbeats.
+    pub(crate) heartbeats_lost: bool,
     seed: u64,
 }
 
@@ -72,8 +75,10 @@ impl World {
             rounds: BTreeMap::new(),
             removed: Vec::new(),
             writes: 0,
+            heartbeats: 0,
             reports: true,
             conflicts: 0,
+            heartbeats_lost: false,
             seed: 0,
         };
         // Names run against the order of the nodes, so that ranks by name would show.
@@ -170,6 +175,7 @@ impl World {
                 }
             }
             Event::Conflict { .. } => self.conflicts += 1,
+            Event::HeartbeatRecorded { .. } => self.heartbeats += 1,
             _ => {}
         }
         true
@@ -262,7 +268,7 @@ impl World {
         let node = &mut self.nodes[index];
         if matches!(
             command,
-            Command::Read { .. } | Command::CompareAndSet { .. }
+            Command::Read { .. } | Command::CompareAndSet { .. } | Command::Heartbeat { .. }
         ) {
             return node.to_holder.push_back(command);
         }
@@ -307,11 +313,13 @@ impl World {
         }
     }
 
-    /// D1, D3 and D4, for the write of a node.
+    /// D1, D3, D4 and D9, for the write of a node.
     fn check_write(&self, writer: usize, before: &State) {
         let writer = self.nodes[writer].machine.node();
         let after = self.state();
         assert_eq!(State::decode(&after.encode()), Ok(after.clone()));
+        let members = after.members().count();
+        assert!(self.heartbeats_lost || self.holder.heartbeats() == members);
         let participates = |role: Role| matches!(role, Role::Participant { .. });
         for (id, member) in after.members() {
             let former = before.member(id);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use elasticrun_core::{
     Time,
     rendezvous::{
-        Action, Command, Event, Failure, HolderError, Machine, MemoryHolder, Operation, Rejected,
-        RequestId, RoundOver, Settings, Snapshot, State, StateError, Token,
+        Action, BeatNumber, Command, Event, Failure, HeartbeatChanges, HolderError, Machine,
+        MemoryHolder, Operation, Recorded, Rejected, RequestId, RoundOver, Settings, Snapshot,
+        State, StateError, Token,
     },
 };
 use elasticrun_protocol::{Rank, Round};
@@ -58,9 +59,18 @@ impl Alone {
     }
 }
 
+/// The changes of a program without heartbeats.
+fn unchanged() -> HeartbeatChanges {
+    HeartbeatChanges::default()
+}
+
 fn holder_of(state: State) -> MemoryHolder {
     let mut holder = MemoryHolder::default();
-    assert!(holder.compare_and_set(Token::UNWRITTEN, state).is_ok());
+    assert!(
+        holder
+            .compare_and_set(Token::UNWRITTEN, state, &unchanged())
+            .is_ok()
+    );
     holder
 }
 
@@ -106,7 +116,11 @@ fn sync_gets_the_newer_state_if_the_local_one_is_old_and_dirty() {
         "other",
         &[Action::AddToParticipants],
     );
-    assert!(holder.compare_and_set(Token::UNWRITTEN, other).is_ok());
+    assert!(
+        holder
+            .compare_and_set(Token::UNWRITTEN, other, &unchanged())
+            .is_ok()
+    );
     let again = alone.answer(&mut holder, write);
     assert!(matches!(
         again[..],
@@ -134,7 +148,7 @@ fn a_lost_race_waits_only_if_a_backoff_is_set() {
         let write = alone.answer(&mut holder, read);
         assert!(
             holder
-                .compare_and_set(Token::UNWRITTEN, State::default())
+                .compare_and_set(Token::UNWRITTEN, State::default(), &unchanged())
                 .is_ok()
         );
         let after_conflict = alone.answer(&mut holder, write);
@@ -288,7 +302,7 @@ fn a_join_whose_write_was_confirmed_late_beats_once_more_before_it_ends() {
     assert_eq!(world.nodes[0].log, []);
     world.settle();
     assert!(world.nodes[0].training.is_some());
-    assert_eq!(world.writes, 2);
+    assert_eq!((world.writes, world.heartbeats), (1, 1));
 }
 
 #[test]
@@ -302,11 +316,10 @@ fn a_redundant_node_is_released_without_another_heartbeat() {
     world.nodes[1].cut = true;
     world.settle();
     world.nodes[1].cut = false;
-    // The heartbeat that is due conflicts, and shows the end.
-    let writes = world.writes;
+    // The heartbeat that is due shows that the state is another one, and the state shows the end.
     world.run(seconds(5));
     assert_eq!(world.nodes[1].log, [Command::Released]);
-    assert_eq!(world.writes, writes + 1, "only the participant has written");
+    assert_eq!(world.heartbeats, 2, "one of each node");
 }
 
 #[test]
@@ -349,16 +362,9 @@ fn keep_alive_updates_last_heartbeat() {
     let mut world = World::new(1, settings(1, 1));
     world.join(0);
     world.settle();
-    let heartbeat = |world: &World| {
-        world
-            .state()
-            .members()
-            .map(|(_, m)| m.heartbeat)
-            .sum::<u64>()
-    };
-    let before = heartbeat(&world);
     world.run(seconds(20));
-    assert_eq!(heartbeat(&world), before + 4);
+    assert_eq!((world.heartbeats, world.writes), (4, 1));
+    assert_eq!(world.holder.heartbeats(), 1);
     world.request(0, Event::ExitRequested);
     world.run(seconds(20));
     assert_eq!(world.nodes[0].log.last(), Some(&Command::Exited));
@@ -476,21 +482,46 @@ fn another_last_call_begins_anew() {
         panic!("{read:?}")
     };
     let beat = alone.step(Event::StateRead { request, snapshot });
-    let [Command::CompareAndSet { request, .. }] = beat[..] else {
+    let [Command::Heartbeat { request, .. }] = beat[..] else {
         panic!("{beat:?}")
     };
-    let token = Token(10);
-    alone.step(Event::Written { request, token });
+    alone.step(Event::HeartbeatRecorded {
+        request,
+        recorded: Recorded {
+            number: BeatNumber(10),
+            nodes: 2,
+            silent: vec![],
+        },
+        token: Token(9),
+    });
     alone.now = first + seconds(31);
     let mut out = Vec::new();
     alone.machine.tick(alone.now, &mut out);
-    let [Command::CompareAndSet { ref state, .. }] = out[..] else {
-        panic!("{out:?}")
-    };
     assert!(
-        !state.is_complete(),
-        "a heartbeat, and no end of the last call"
+        matches!(out[..], [Command::Heartbeat { .. }]),
+        "a heartbeat, and no end of the last call: {out:?}"
     );
+}
+
+/// Both states have a first last call.
+#[test]
+fn a_last_call_after_a_loss_of_the_state_is_another_one() {
+    let mut world = World::new(4, settings(2, 5));
+    world.reports = false;
+    world.join(0);
+    world.join(1);
+    world.settle();
+    world.run(seconds(29));
+    world.holder.lose_state();
+    for index in 2..4 {
+        world.join(index);
+        world.settle();
+    }
+    world.run(seconds(20));
+    assert!(!world.state().is_complete());
+    world.run(seconds(11));
+    assert_eq!(world.state().participants(), 4);
+    assert!(world.state().is_complete());
 }
 
 #[test]

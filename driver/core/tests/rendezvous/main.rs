@@ -3,6 +3,7 @@
 mod actions;
 mod codec;
 mod harness;
+mod heartbeats;
 mod holder;
 mod server;
 mod settings;

@@ -8,7 +8,9 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     Blob,
-    rendezvous::{Channel, FromNode, MAX_RUN, MAX_STATE, Open, Snapshot, ToNode},
+    rendezvous::{
+        Channel, FromNode, HeartbeatChanges, MAX_RUN, MAX_STATE, Open, Silence, Snapshot, ToNode,
+    },
     store::{FromClient, Namespace, Op, Request, Value},
 };
 use proptest::{collection::vec, prelude::*};
@@ -67,6 +69,7 @@ impl Alone {
                 request: 1,
                 expected,
                 state: blob(state),
+                heartbeats: HeartbeatChanges::default(),
             },
         );
     }
@@ -251,7 +254,7 @@ fn v4_nodes_that_write_at_once_take_turns() {
                     alone.write(connection, Some(snapshot.token), "again");
                 }
                 ToNode::Changed(_) => alone.tell(connection, FromNode::Seen),
-                ToNode::Current { .. } => panic!("nobody reads"),
+                other => panic!("nobody asks: {other:?}"),
             }
         }
     }
@@ -303,6 +306,7 @@ fn a_later_write_of_a_connection_takes_the_place_of_one_that_waits() {
             request: 9,
             expected: Some(FIRST + 1),
             state: blob("b"),
+            heartbeats: HeartbeatChanges::default(),
         },
     );
     alone.taken();
@@ -310,6 +314,129 @@ fn a_later_write_of_a_connection_takes_the_place_of_one_that_waits() {
     let token = FIRST + 2;
     let expected = ToNode::Written { request: 9, token };
     assert_eq!(alone.taken().first(), Some(&(3, expected)));
+}
+
+fn heartbeats(beats: &[&str], dead: &[&str], since: u64) -> HeartbeatChanges {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    HeartbeatChanges {
+        beats: names(beats),
+        forgets: names(dead),
+        unless_beaten: (!dead.is_empty()).then(|| Silence {
+            nodes: names(dead),
+            since,
+        }),
+    }
+}
+
+fn recorded(number: u64, nodes: usize, silent: &[&str]) -> ToNode {
+    ToNode::HeartbeatRecorded {
+        request: 5,
+        number,
+        token: FIRST + 1,
+        nodes,
+        silent: silent.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+impl Alone {
+    fn write_with(&mut self, connection: u64, expected: u64, heartbeats: HeartbeatChanges) {
+        self.tell(
+            connection,
+            FromNode::CompareAndSet {
+                request: 1,
+                expected: Some(expected),
+                state: blob("s"),
+                heartbeats,
+            },
+        );
+    }
+
+    fn beat(&mut self, connection: u64, node: &str, since: u64) {
+        let (request, node) = (5, node.to_owned());
+        self.tell(
+            connection,
+            FromNode::Heartbeat {
+                request,
+                node,
+                since,
+            },
+        );
+    }
+}
+
+#[test]
+fn v5_a_heartbeat_is_answered_and_reported_to_nobody() {
+    let mut alone = Alone::watched_by(3);
+    alone.write_with(1, FIRST, heartbeats(&["a", "b"], &[], 0));
+    alone.taken();
+    alone.beat(1, "a", FIRST + 1);
+    alone.beat(2, "b", FIRST + 1);
+    alone.beat(3, "stranger", FIRST + 2);
+    let expected = [
+        (1, recorded(FIRST + 2, 2, &["b"])),
+        (2, recorded(FIRST + 3, 2, &[])),
+        (3, recorded(FIRST + 4, 2, &["a"])),
+    ];
+    assert_eq!(alone.taken(), expected);
+}
+
+/// The connection of a heartbeat learns the token and not the state, so the report is still due.
+#[test]
+fn v5_a_heartbeat_does_not_stand_for_a_report() {
+    let mut alone = Alone::watched_by(2);
+    alone.write(1, None, "a");
+    alone.write(1, Some(FIRST + 1), "b");
+    alone.taken();
+    alone.beat(2, "x", 0);
+    alone.tell(2, FromNode::Seen);
+    let b = ToNode::Changed(snapshot(FIRST + 2, "b"));
+    assert_eq!(alone.taken().last(), Some(&(2, b)));
+}
+
+#[test]
+fn v5_a_removal_of_a_node_that_has_beaten_is_refused() {
+    let mut alone = Alone::watched_by(2);
+    alone.write_with(1, FIRST, heartbeats(&["a", "b"], &[], 0));
+    alone.beat(2, "b", 0);
+    alone.taken();
+    alone.write_with(1, FIRST + 1, heartbeats(&["a"], &["b"], FIRST + 1));
+    let refused = ToNode::NotSilent {
+        request: 1,
+        nodes: vec!["b".into()],
+    };
+    assert_eq!(alone.taken(), [(1, refused)]);
+    alone.write_with(1, FIRST + 1, heartbeats(&["a"], &["b"], FIRST + 2));
+    assert_eq!(alone.taken().first(), Some(&(1, written(FIRST + 3))));
+    alone.beat(1, "a", FIRST + 3);
+    let ToNode::HeartbeatRecorded { nodes, .. } = alone.taken()[0].1 else {
+        panic!("an answer")
+    };
+    assert_eq!(nodes, 1);
+}
+
+/// A removal that was refused in its turn does not hold up those behind it.
+#[test]
+fn v4_a_refused_removal_ends_the_turn() {
+    let mut alone = Alone::watched_by(4);
+    alone.write_with(1, FIRST, heartbeats(&["a", "b"], &[], 0));
+    alone.write(2, Some(FIRST), "late");
+    alone.write(3, Some(FIRST), "later");
+    alone.taken();
+    alone.beat(4, "b", 0);
+    alone.write_with(2, FIRST + 1, heartbeats(&[], &["b"], FIRST + 1));
+    let sent = alone.taken();
+    assert!(matches!(sent[1], (2, ToNode::NotSilent { .. })), "{sent:?}");
+    assert!(matches!(sent[2], (3, ToNode::Conflict { .. })), "{sent:?}");
+}
+
+#[test]
+fn heartbeats_of_no_node_close_the_connection() {
+    let mut alone = Alone::watched_by(3);
+    alone.beat(1, "", 0);
+    alone.write_with(2, FIRST, heartbeats(&["a\nb"], &[], 0));
+    alone.write_with(3, FIRST, heartbeats(&[], &[&"x".repeat(256)], 0));
+    assert_eq!(alone.closed, [1, 2, 3]);
+    assert_eq!(alone.taken(), []);
 }
 
 #[test]
@@ -354,6 +481,7 @@ fn a_state_that_is_too_long_and_a_message_of_another_channel_close_the_connectio
             request: 1,
             expected: None,
             state,
+            heartbeats: HeartbeatChanges::default(),
         },
     );
     alone.step(Event::FromClient {
@@ -445,7 +573,8 @@ proptest! {
                     request += 1;
                     let expected = Some(if right { token } else { FIRST });
                     let state = blob("s");
-                    alone.tell(peer, FromNode::CompareAndSet { request, expected, state });
+                    let heartbeats = HeartbeatChanges::default();
+                    alone.tell(peer, FromNode::CompareAndSet { request, expected, state, heartbeats });
                 }
                 Act::Read(peer) => {
                     request += 1;
@@ -473,7 +602,10 @@ proptest! {
                     answered.push(request);
                     tokens.push(token);
                 }
-                ToNode::Conflict { request, .. } | ToNode::Current { request, .. } => answered.push(request),
+                ToNode::Conflict { request, .. }
+                | ToNode::Current { request, .. }
+                | ToNode::NotSilent { request, .. }
+                | ToNode::HeartbeatRecorded { request, .. } => answered.push(request),
                 ToNode::Changed(_) => {}
             }
         }

@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         let (sum, violated) =
             rendezvous::run_seeds(args.seed..args.seed.saturating_add(args.seeds));
         println!(
-            "{} events, {} rounds, {} writes, {} lost races, {} removals, hash {:016x}",
-            sum.events, sum.rounds, sum.writes.0, sum.writes.1, sum.removals, sum.hash
+            "{} events, {} rounds, {} writes, {} lost races, {} removals, {} refused, hash {:016x}",
+            sum.events, sum.rounds, sum.writes.0, sum.writes.1, sum.removals, sum.spared, sum.hash
         );
         if let Some(report) = &violated {
             println!("seed {}: {:?}", report.seed, report.violation);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use elasticrun_core::{
     Time,
-    rendezvous::{Event, MemoryHolder, Snapshot, State, Token},
+    rendezvous::{Event, HeartbeatChanges, State},
 };
 
 use super::world::{Occurrence, World};
@@ -29,6 +29,8 @@ pub(super) enum Fault {
     StepClock(usize, Duration),
     /// Others write often, so nodes lose races.
     Races(u32),
+    /// The holder loses all heartbeats, and keeps the state.
+    LoseHeartbeats,
     /// The holder loses the state, and keeps the tokens.
     LoseState,
     /// A node leaves.
@@ -41,7 +43,7 @@ impl Fault {
     pub(super) fn draw(rng: &mut Rng, nodes: usize, clocks: bool, state_is_lost: bool) -> Self {
         let node = rng.range(0, nodes as u64 - 1) as usize;
         let duration = rng.millis(100, 20_000);
-        match rng.range(0, 15) {
+        match rng.range(0, 16) {
             0 | 1 => Self::Kill(node),
             2 | 3 => Self::Restart(node),
             4 | 5 => Self::Cut(node, duration),
@@ -52,6 +54,7 @@ impl Fault {
             10 | 11 => Self::Races(rng.range(1, 40) as u32),
             12 if state_is_lost => Self::LoseState,
             12 | 13 => Self::Exit(node),
+            14 => Self::LoseHeartbeats,
             _ => Self::Join(node),
         }
     }
@@ -83,6 +86,10 @@ impl World {
                     self.later(at, Occurrence::Race);
                 }
             }
+            Fault::LoseHeartbeats => {
+                self.holder.lose_heartbeats();
+                self.invariants.heartbeats_lost = true;
+            }
             Fault::LoseState => self.lose_state(),
             Fault::Exit(node) => {
                 self.nodes[node].wants = false;
@@ -99,16 +106,15 @@ impl World {
     pub(super) fn race(&mut self) {
         let snapshot = self.holder.snapshot().clone();
         let state = snapshot.state.unwrap_or_default();
-        let token = Token(snapshot.token.0 + 1);
-        self.holder = MemoryHolder::from(Snapshot {
-            token,
-            state: Some(state),
-        });
+        let unchanged = HeartbeatChanges::default();
+        let written = self
+            .holder
+            .compare_and_set(snapshot.token, state, &unchanged);
+        debug_assert!(written.is_ok());
     }
 
     fn lose_state(&mut self) {
-        let token = Token(self.holder.snapshot().token.0 + 1);
-        self.holder = MemoryHolder::from(Snapshot { token, state: None });
+        self.holder.lose_state();
         self.invariants.state_lost(self.now);
         self.report_state(usize::MAX);
     }

@@ -1,10 +1,10 @@
-//! The invariants D1 to D7 of the rendezvous, as seen from outside. The world checks D8 at its end.
+//! The invariants D1 to D7 and D9 of the rendezvous, as seen from outside. The world checks D8 at its end.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{
     Time,
-    rendezvous::{Membership, NodeId, Role, State},
+    rendezvous::{Command, Membership, NodeId, Role, State},
 };
 use elasticrun_protocol::{Rank, Round};
 
@@ -20,7 +20,9 @@ pub(super) struct Invariants {
     /// The last round of each node.
     last_round: BTreeMap<NodeId, Round>,
     /// When the holder got each heartbeat.
-    heartbeats: BTreeMap<NodeId, (u64, Time)>,
+    heartbeats: BTreeMap<NodeId, Time>,
+    /// Whether the holder has lost the heartbeats of members since a write has named all of them.
+    pub(super) heartbeats_lost: bool,
     /// Since when the round that forms has enough participants.
     enough_since: Option<Time>,
     /// When the holder lost the state.
@@ -32,6 +34,7 @@ impl Invariants {
     pub(super) fn state_lost(&mut self, now: Time) {
         self.earlier_rounds += std::mem::take(&mut self.rounds).len();
         self.lost = Some(now);
+        self.heartbeats_lost = false;
     }
 
     /// The number of rounds.
@@ -115,16 +118,37 @@ impl World {
         self.invariants.enough_since = since.or(enough.then_some(self.now));
         self.check_others(writer, before, &after);
         self.check_removed(writer, before, &after);
-        for (id, member) in after.members() {
-            let heartbeat = (member.heartbeat, self.now);
-            let known = self
-                .invariants
-                .heartbeats
-                .entry(id.clone())
-                .or_insert(heartbeat);
-            if known.0 != member.heartbeat {
-                *known = heartbeat;
-            }
+    }
+
+    /// The write that adds a node is its first heartbeat, also that of a dead process.
+    pub(super) fn note_members(&mut self, before: &State) {
+        let now = self.now;
+        let state = self.state();
+        let added = state
+            .members()
+            .filter(|(id, _)| before.member(id).is_none());
+        let added = added.map(|(id, _)| (id.clone(), now));
+        self.invariants.heartbeats.extend(added);
+    }
+
+    /// A heartbeat reaches the holder. Those of dead processes, and of nodes that are no members, do as well.
+    pub(super) fn note_heartbeat(&mut self, command: &Command) {
+        if let Command::Heartbeat { node, .. } = command {
+            self.invariants.heartbeats.insert(node.clone(), self.now);
+        }
+    }
+
+    /// D9: after a write, the holder keeps the heartbeats of just the members, unless it has lost some.
+    pub(super) fn check_kept(&mut self) {
+        let members = self.state().members().count();
+        let kept = self.holder.heartbeats();
+        if kept == members {
+            self.invariants.heartbeats_lost = false;
+        } else if kept > members || !self.invariants.heartbeats_lost {
+            self.violate(
+                "D9",
+                format!("heartbeats of {kept} nodes for {members} members"),
+            );
         }
     }
 
@@ -181,7 +205,7 @@ impl World {
             .filter(|(id, _)| after.member(id).is_none())
         {
             let last = self.invariants.heartbeats.remove(id);
-            let silence = last.map_or(Duration::MAX, |(_, at)| self.now.since(at));
+            let silence = last.map_or(Duration::MAX, |at| self.now.since(at));
             if id != writer && silence < lease && !self.scenario.clocks_step {
                 self.violate("D6", format!("{writer} removed {id} after {silence:?}"));
             }

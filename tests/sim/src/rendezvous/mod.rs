@@ -1,8 +1,8 @@
 //! Simulation of the dynamic rendezvous: nodes over one holder, with the shipped machine of `elasticrun_core::rendezvous`.
 //!
 //! A seed decides the settings, all delays and all faults: processes that die, stand still, or are cut off; answers and
-//! reports that are lost or overtake each other; a holder that is down, refuses, loses races or loses the state; clocks
-//! that step. Invariants are checked at each write and each command. Then the faults stop, all nodes must come to
+//! reports that are lost or overtake each other; a holder that is down, refuses, loses races, or loses the heartbeats or the
+//! state as well; clocks that step. Invariants are checked at each write and each command. Then the faults stop, all nodes must come to
 //! rest in one round, and the rendezvous closes.
 //!
 //! `cargo run -p elasticrun-sim --bin elasticrun-sim-rendezvous -- --seeds 100000` searches for violations.
@@ -38,6 +38,8 @@ pub struct Report {
     pub writes: (u64, u64),
     /// Nodes that others have removed.
     pub removals: u64,
+    /// Removals that were refused, since their nodes had beaten.
+    pub spared: u64,
     /// The invariant that did not hold.
     pub violation: Option<Violation>,
 }
@@ -67,6 +69,7 @@ pub fn run_seeds(seeds: std::ops::Range<u64>) -> (Report, Option<Report>) {
         sum.writes.0 += report.writes.0;
         sum.writes.1 += report.writes.1;
         sum.removals += report.removals;
+        sum.spared += report.spared;
     }
     (sum, None)
 }

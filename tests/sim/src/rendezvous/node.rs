@@ -136,7 +136,7 @@ impl World {
     fn execute(&mut self, index: usize, command: Command) {
         let node = &mut self.nodes[index];
         match command {
-            Command::Read { .. } | Command::CompareAndSet { .. } => {
+            Command::Read { .. } | Command::CompareAndSet { .. } | Command::Heartbeat { .. } => {
                 let process = node.process;
                 let delay = self.scenario.delay(&mut self.rng, self.healed);
                 let arrival = Occurrence::ToHolder {

@@ -16,7 +16,6 @@ pub(super) struct Scenario {
     pub(super) settings: Settings,
     pub(super) min_nodes: usize,
     pub(super) max_nodes: usize,
-    pub(super) interval: Duration,
     pub(super) heartbeat_timeout: Duration,
     pub(super) last_call: Duration,
     /// When each node starts to join.
@@ -65,7 +64,6 @@ impl Scenario {
             settings: settings.expect("the ranges are those of the settings"),
             min_nodes,
             max_nodes,
-            interval: Duration::from_secs(interval),
             heartbeat_timeout: Duration::from_secs(heartbeat_timeout),
             last_call: Duration::from_secs(last_call),
             starts: (0..nodes).map(|_| rng.millis(0, 8000)).collect(),

@@ -8,7 +8,11 @@ use elasticrun_protocol::{
 };
 
 use super::{Command, PAUSE, TURN};
-use crate::{Time, time::earliest};
+use crate::{
+    Time,
+    rendezvous::{BeatNumber, HeartbeatChanges, NodeId, State, heartbeats::Heartbeats},
+    time::earliest,
+};
 
 /// A write of a node.
 #[derive(Debug)]
@@ -17,12 +21,16 @@ pub(super) struct Write {
     pub(super) request: u64,
     pub(super) expected: Option<u64>,
     pub(super) state: Blob,
+    pub(super) heartbeats: HeartbeatChanges,
 }
 
-/// A state with its fencing token.
+/// A state with its fencing token, and the heartbeats of its members.
 #[derive(Debug)]
 pub(super) struct Cell {
     snapshot: Snapshot,
+    heartbeats: Heartbeats,
+    /// The number of the last write or heartbeat.
+    last: u64,
     watchers: BTreeMap<u64, Watcher>,
     /// Writes that have lost, or came behind one. Each connection has at most one.
     queue: VecDeque<Write>,
@@ -47,6 +55,8 @@ impl Cell {
     pub(super) fn new(token: u64) -> Self {
         Self {
             snapshot: Snapshot { token, state: None },
+            heartbeats: Heartbeats::default(),
+            last: token,
             watchers: BTreeMap::new(),
             queue: VecDeque::new(),
             queued: BTreeSet::new(),
@@ -99,6 +109,35 @@ impl Cell {
         }
     }
 
+    /// Records a heartbeat. Its sender learns the token, and not the state.
+    pub(super) fn heartbeat(
+        &mut self,
+        connection: u64,
+        request: u64,
+        node: &NodeId,
+        since: BeatNumber,
+        out: &mut Vec<Command>,
+    ) {
+        self.last += 1;
+        let recorded = self.heartbeats.beat(node, BeatNumber(self.last), since);
+        let message = ToNode::HeartbeatRecorded {
+            request,
+            number: recorded.number.0,
+            token: self.snapshot.token,
+            nodes: recorded.nodes,
+            silent: recorded.silent.into_iter().map(String::from).collect(),
+        };
+        out.push(Command::ToNodes {
+            connections: vec![connection],
+            message,
+        });
+    }
+
+    /// Whether there is room for the heartbeats of a write. Those of the members of any state have room.
+    pub(super) fn has_room(&self, heartbeats: &HeartbeatChanges) -> bool {
+        self.heartbeats.len() + heartbeats.beats.len() <= 2 * State::MAX_NODES
+    }
+
     /// The connection has dealt with the last report.
     pub(super) fn seen(&mut self, connection: u64, out: &mut Vec<Command>) {
         if let Some(watcher) = self.watchers.get_mut(&connection) {
@@ -149,9 +188,21 @@ impl Cell {
         }
     }
 
+    /// Carries out a write whose token is the expected one.
     fn write(&mut self, now: Time, write: Write, out: &mut Vec<Command>) {
+        let silence = write.heartbeats.unless_beaten.as_ref();
+        let alive = silence.map_or_else(Vec::new, |silence| self.heartbeats.alive(silence));
+        if !alive.is_empty() {
+            let message = ToNode::NotSilent {
+                request: write.request,
+                nodes: alive.into_iter().map(String::from).collect(),
+            };
+            return self.answer(write.connection, message, out);
+        }
+        self.last += 1;
+        (self.heartbeats).apply(BeatNumber(self.last), &write.heartbeats);
         self.snapshot = Snapshot {
-            token: self.snapshot.token + 1,
+            token: self.last,
             state: Some(write.state),
         };
         let written = ToNode::Written {

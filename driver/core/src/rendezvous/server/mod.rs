@@ -1,4 +1,4 @@
-//! The server of an endpoint: it holds the states and the keys of runs for nodes that connect to it.
+//! The server of an endpoint: it holds the states, the heartbeats and the keys of runs for nodes that connect to it.
 //!
 //! A state is bytes with a fencing token, so any program with a compare-and-set can use it, not only [`super::Machine`]. The
 //! shell opens connections, and gives the messages of [`elasticrun_protocol::rendezvous`] in both directions.
@@ -10,6 +10,8 @@
 //!   nobody, and costs one report in memory. While other writes wait, reports come after a [pause](PAUSE).
 //! - V4 Of the writes that have lost, one at a time gets its answer, in the order of their arrival. Its sender has a
 //!   [turn](TURN) for the next write. So N nodes that write at once need 2 N writes, not N squared.
+//! - V5 A heartbeat is answered at once and reported to nobody. The heartbeats that a write adds or removes change with the
+//!   state or not at all.
 //!
 //! # Not promised
 //! - A state survives its server. The first token of the next server of the endpoint must be larger than all tokens of this
@@ -22,10 +24,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_protocol::{
     Generation, LocalRank, Process,
-    rendezvous::{Channel, FromNode, MAX_RUN, MAX_STATE, Open, ToNode},
+    rendezvous::{self as wire, Channel, FromNode, MAX_RUN, MAX_STATE, Open, ToNode},
     store::{Answer, FromClient},
 };
 
+use super::{BeatNumber, HeartbeatChanges, InvalidNodeId, NodeId, Silence};
 use crate::{
     Time,
     store::{self, Limits, Store},
@@ -217,15 +220,32 @@ impl Server {
                 request,
                 expected,
                 state,
-            } => {
-                let write = cell::Write {
-                    connection,
-                    request,
-                    expected,
-                    state,
-                };
-                run.cell.compare_and_set(now, write, out);
-            }
+                heartbeats,
+            } => match changes(&heartbeats) {
+                Ok(heartbeats) if run.cell.has_room(&heartbeats) => {
+                    let write = cell::Write {
+                        connection,
+                        request,
+                        expected,
+                        state,
+                        heartbeats,
+                    };
+                    run.cell.compare_and_set(now, write, out);
+                }
+                Ok(_) => close(connection, "heartbeats of too many nodes", out),
+                Err(InvalidNodeId { .. }) => close(connection, NO_NODE, out),
+            },
+            FromNode::Heartbeat {
+                request,
+                node,
+                since,
+            } => match NodeId::new(&node) {
+                Ok(node) => {
+                    let since = BeatNumber(since);
+                    run.cell.heartbeat(connection, request, &node, since, out);
+                }
+                Err(InvalidNodeId { .. }) => close(connection, NO_NODE, out),
+            },
             FromNode::Seen => run.cell.seen(connection, out),
             FromNode::Pass => run.cell.pass(now, connection, out),
         }
@@ -268,6 +288,26 @@ impl Server {
         let open = self.connections.get(&connection)?;
         Some((self.runs.get_mut(&open.run)?, open.channel))
     }
+}
+
+/// The violation of a message whose node has no name of a node.
+const NO_NODE: &str = "a heartbeat of no node";
+
+fn changes(changes: &wire::HeartbeatChanges) -> Result<HeartbeatChanges, InvalidNodeId> {
+    let nodes = |names: &[String]| -> Result<Vec<_>, _> {
+        names.iter().map(|name| NodeId::new(name)).collect()
+    };
+    let silence = changes.unless_beaten.as_ref().map(|silence| {
+        Ok(Silence {
+            nodes: nodes(&silence.nodes)?,
+            since: BeatNumber(silence.since),
+        })
+    });
+    Ok(HeartbeatChanges {
+        beats: nodes(&changes.beats)?,
+        forgets: nodes(&changes.forgets)?,
+        unless_beaten: silence.transpose()?,
+    })
 }
 
 /// The client of the store that a connection is.
