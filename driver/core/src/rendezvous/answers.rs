@@ -186,10 +186,8 @@ impl Machine {
             Phase::Complete { .. } => None,
         };
         // A state without this node may follow one that the holder has lost, whose last calls had the same numbers.
-        let known = self
-            .last_call
-            .filter(|_| state.member(&self.node).is_some());
-        let known = known.map(|(known, _)| known);
+        (self.last_call).take_if(|_| state.member(&self.node).is_none());
+        let known = self.last_call.map(|(known, _)| known);
         if last_call != known {
             self.last_call = last_call.map(|last_call| (last_call, self.now));
         }

@@ -9,7 +9,7 @@
 //! An older reader refuses a newer version with [`StateError::Version`]: nodes of one rendezvous change the state
 //! together, so one that does not understand a part of it must not write it back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use elasticrun_protocol::{Rank, Round};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,61 @@ use super::{
 const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
-struct Encoded {
+struct Encoded<'a> {
     version: u32,
     round: Round,
     phase: Phase,
     closed: bool,
     last_calls: u64,
     arrivals: u64,
-    members: BTreeMap<NodeId, Member>,
+    members: Cow<'a, BTreeMap<NodeId, Member>>,
+}
+
+/// A member without a nested role: serde buffers the fields of a flattened enum, which takes several times as long.
+#[derive(Serialize, Deserialize)]
+pub(super) struct EncodedMember {
+    role: RoleName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rank: Option<Rank>,
+    arrival: u64,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RoleName {
+    Participant,
+    Waiting,
+    Redundant,
+}
+
+impl From<Member> for EncodedMember {
+    fn from(member: Member) -> Self {
+        let (role, rank) = match member.role {
+            Role::Participant { rank } => (RoleName::Participant, rank),
+            Role::Waiting => (RoleName::Waiting, None),
+            Role::Redundant => (RoleName::Redundant, None),
+        };
+        Self {
+            role,
+            rank,
+            arrival: member.arrival,
+        }
+    }
+}
+
+impl From<EncodedMember> for Member {
+    fn from(encoded: EncodedMember) -> Self {
+        let rank = encoded.rank;
+        let role = match encoded.role {
+            RoleName::Participant => Role::Participant { rank },
+            RoleName::Waiting => Role::Waiting,
+            RoleName::Redundant => Role::Redundant,
+        };
+        Self {
+            role,
+            arrival: encoded.arrival,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -51,7 +98,7 @@ impl State {
             closed: self.closed,
             last_calls: self.last_calls,
             arrivals: self.arrivals,
-            members: self.members.clone(),
+            members: Cow::Borrowed(&self.members),
         };
         serde_json::to_vec(&encoded).expect("strings are the only keys, and no type fails")
     }
@@ -69,18 +116,24 @@ impl State {
             column: error.column(),
             reason: error.to_string(),
         };
-        let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
-        if version != VERSION {
+        let encoded = serde_json::from_slice::<Encoded<'_>>(bytes).map_err(|error| {
+            // Another version may have other fields.
+            match serde_json::from_slice(bytes) {
+                Ok(Versioned { version }) if version != VERSION => StateError::Version { version },
+                _ => malformed(error),
+            }
+        })?;
+        if encoded.version != VERSION {
+            let version = encoded.version;
             return Err(StateError::Version { version });
         }
-        let encoded: Encoded = serde_json::from_slice(bytes).map_err(malformed)?;
         let state = Self {
             round: encoded.round,
             phase: encoded.phase,
             closed: encoded.closed,
             last_calls: encoded.last_calls,
             arrivals: encoded.arrivals,
-            members: encoded.members,
+            members: encoded.members.into_owned(),
         };
         state.check()?;
         Ok(state)
@@ -92,25 +145,29 @@ impl State {
             let nodes = self.members.len();
             return Err(StateError::TooManyNodes { nodes });
         }
-        let mut arrivals = BTreeSet::new();
-        let mut ranks = BTreeSet::new();
+        let mut arrivals = Vec::with_capacity(self.members.len());
+        let mut ranks = Vec::new();
         for (node, member) in &self.members {
-            if member.arrival >= self.arrivals || !arrivals.insert(member.arrival) {
+            arrivals.push((member.arrival, node));
+            if member.arrival >= self.arrivals {
                 return Err(StateError::Arrival { node: node.clone() });
             }
             let Role::Participant { rank } = member.role else {
                 continue;
             };
-            let fits = match (self.phase, rank) {
-                (Phase::Forming { .. }, None) => true,
-                (Phase::Complete { world_size }, Some(rank)) => {
-                    rank < Rank(world_size) && ranks.insert(rank)
+            match (self.phase, rank) {
+                (Phase::Forming { .. }, None) => {}
+                (Phase::Complete { world_size }, Some(rank)) if rank < Rank(world_size) => {
+                    ranks.push((rank, node));
                 }
-                _ => false,
-            };
-            if !fits {
-                return Err(StateError::Rank { node: node.clone() });
+                _ => return Err(StateError::Rank { node: node.clone() }),
             }
+        }
+        if let Some(node) = second_of_equals(&mut arrivals) {
+            return Err(StateError::Arrival { node: node.clone() });
+        }
+        if let Some(node) = second_of_equals(&mut ranks) {
+            return Err(StateError::Rank { node: node.clone() });
         }
         match self.phase {
             Phase::Complete { .. } if ranks.is_empty() => Err(StateError::NoParticipants),
@@ -120,6 +177,13 @@ impl State {
             _ => Ok(()),
         }
     }
+}
+
+/// A node whose number another node before it has.
+fn second_of_equals<'a, T: Ord>(numbers: &mut [(T, &'a NodeId)]) -> Option<&'a NodeId> {
+    numbers.sort_unstable();
+    let pairs = numbers.windows(2).find(|pair| pair[0].0 == pair[1].0)?;
+    Some(pairs[1].1)
 }
 
 /// Why bytes of a holder are no state.

@@ -11,6 +11,11 @@ use super::{
 };
 use crate::Time;
 
+/// The time that a participant has to end a last call before the next one in the order of arrival does, and how many of them
+/// have such a time.
+const BEFORE: Duration = Duration::from_millis(100);
+const MOST_BEFORE: usize = 50;
+
 impl Machine {
     /// Whether this node sends heartbeats once it has a role.
     pub(super) fn keeps_alive(&self) -> bool {
@@ -35,6 +40,9 @@ impl Machine {
 
     /// When the last call is over for a participant that waits for it. Nodes on the wait list, for which the participants
     /// have left the round before, get at least a lease: then they have come or count as dead.
+    ///
+    /// The oldest participant ends the last call. Others give those before them time to do so, or all of them would write
+    /// the whole state at once.
     pub(super) fn last_call_over_at(&self) -> Option<Time> {
         let (_, first_seen) = self.last_call?;
         let enough = self.settings.min_nodes()..=self.settings.max_nodes;
@@ -46,7 +54,13 @@ impl Machine {
             0 => called,
             _ => called.max(self.settings.lease()),
         };
-        waits_for_it.then_some(first_seen + timeout)
+        let state = self.state()?;
+        let member = state.member(&self.node)?;
+        let before = state
+            .older(member.role, &self.node, member)
+            .min(MOST_BEFORE);
+        let turn = BEFORE.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
+        waits_for_it.then_some(first_seen + timeout + turn)
     }
 
     pub(super) fn gives_up_at(&self, (op, deadline): (Op, Time)) -> Option<Time> {

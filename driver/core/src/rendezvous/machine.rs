@@ -217,11 +217,12 @@ impl Machine {
             Op::Join { .. } => self.settings.join_timeout,
             _ => self.settings.close_timeout,
         };
+        // A participant follows the state, and what it does first is to leave its round by a write.
         if self.joined.take().is_none() {
             self.liveness.clear();
+            self.link.distrust();
         }
         self.membership = Some((op, self.now + timeout));
-        self.link.distrust();
     }
 
     fn close_requested(&mut self) -> Result<(), Rejected> {

@@ -2,13 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A node of a rendezvous: one run of a program that joins, such as `host-7_4711_0` (address, process id, number).
 ///
 /// A program that starts again needs another id. Two programs with the same id are one node.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
@@ -48,6 +47,31 @@ impl TryFrom<String> for NodeId {
 
     fn try_from(text: String) -> Result<Self, InvalidNodeId> {
         Self::new(&text)
+    }
+}
+
+impl Serialize for NodeId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeId {
+    /// Takes the text where it is: a state has one for each node.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = NodeId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the id of a node")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<NodeId, E> {
+                NodeId::new(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     NodeId,
+    codec::EncodedMember,
     mutant::{Mutant, planted},
 };
 
@@ -49,22 +50,20 @@ impl Default for Phase {
 
 /// A node in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "EncodedMember", into = "EncodedMember")]
 pub struct Member {
     /// What it takes part in.
-    #[serde(flatten)]
     pub role: Role,
     /// Its place in the order of arrival. It keeps the place from round to round while it stays in the state.
     pub arrival: u64,
 }
 
 /// What a node takes part in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "role", rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The current round.
     Participant {
         /// Its rank, once the round is complete.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         rank: Option<Rank>,
     },
     /// The wait list: it joins the next round, for which participants leave the current one.

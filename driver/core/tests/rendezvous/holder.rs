@@ -237,6 +237,41 @@ fn the_last_call_completes_the_round() {
 }
 
 #[test]
+fn the_oldest_participant_ends_the_last_call_and_the_next_one_if_it_is_dead() {
+    for dies in [false, true] {
+        let mut world = World::new(3, settings(2, 4));
+        (0..3).for_each(|index| world.join(index));
+        world.settle();
+        world.run(seconds(29));
+        if dies {
+            world.kill(0);
+        }
+        let conflicts = world.conflicts;
+        world.run(seconds(1));
+        assert_eq!(world.state().is_complete(), !dies);
+        world.run(Duration::from_millis(100));
+        assert!(world.state().is_complete());
+        assert_eq!(world.conflicts, conflicts, "one node alone writes");
+    }
+}
+
+/// It knows the state, and a write shows whether it is right.
+#[test]
+fn a_participant_that_joins_again_reads_nothing() {
+    let mut alone = Alone::new(settings(1, 1));
+    let mut holder = MemoryHolder::default();
+    let read = alone.step(Event::JoinRequested);
+    let write = alone.answer(&mut holder, read);
+    alone.answer(&mut holder, write);
+    assert_eq!(alone.machine.round(), Some(Round(0)));
+    let again = alone.step(Event::JoinRequested);
+    assert!(
+        matches!(again[..], [Command::CompareAndSet { .. }]),
+        "{again:?}"
+    );
+}
+
+#[test]
 fn next_rendezvous_respects_the_requested_timeout() {
     let mut world = World::new(1, settings(2, 2).with("join_timeout", "8").unwrap());
     world.join(0);
