@@ -92,19 +92,22 @@ fn garbage_after_the_opening_closes_its_connection_alone() {
 #[test]
 fn a_peer_of_another_release_is_told() {
     let (_server, endpoint) = server();
-    let mut stream = connect(&endpoint);
-    let hello = Hello {
-        min: 99,
-        max: 99,
-        software: "9.9.9".into(),
-        ..Hello::new(Purpose::Rendezvous)
-    };
-    send(&mut stream, &hello);
-    let Verdict::Refused { why } = receive(&mut stream) else {
-        panic!("it is refused")
-    };
-    assert!(why.contains("9.9.9"), "{why}");
-    is_closed(&mut stream);
+    // The second one has the heartbeats in the state.
+    for (min, max) in [(99, 99), (3, 4)] {
+        let mut stream = connect(&endpoint);
+        let hello = Hello {
+            min,
+            max,
+            software: "9.9.9".into(),
+            ..Hello::new(Purpose::Rendezvous)
+        };
+        send(&mut stream, &hello);
+        let Verdict::Refused { why } = receive(&mut stream) else {
+            panic!("it is refused")
+        };
+        assert!(why.contains("9.9.9"), "{why}");
+        is_closed(&mut stream);
+    }
 }
 
 #[test]
