@@ -113,21 +113,16 @@ fn a_node_that_comes_and_dies_in_a_loop_does_not_stop_the_others() {
 #[test]
 fn a_node_that_dies_right_after_its_join_is_removed() {
     let (_server, endpoint) = server();
-    let options = [
-        ("keep_alive_interval", "0.2"),
-        ("last_call_timeout", "0.01"),
+    let settings = settings(1, 2, &[("keep_alive_interval", "1")]);
+    let nodes = [
+        node(&endpoint, "a", &settings),
+        node(&endpoint, "b", &settings),
     ];
-    let settings = settings(1, 2, &options);
-    let stays = node(&endpoint, "a", &settings);
-    let dies = node(&endpoint, "b", &settings);
-    let mut places = [stays.join(), dies.join()].map(|join| join.wait().expect("it joins"));
-    while places[0].world_size != 2 {
-        wait_until(&stays, |observed| observed.asks_to_join_again());
-        places = [stays.join(), dies.join()].map(|join| join.wait().expect("it joins"));
-    }
+    join(&nodes);
+    let [stays, dies] = nodes;
     drop(dies);
-    wait_until(&stays, |observed| observed.left == 1);
-    assert_eq!(stays.join().wait().expect("it joins").world_size, 1);
+    let observed = wait_until(&stays, |observed| observed.left == 1);
+    assert_eq!(observed.over, None);
 }
 
 #[test]
