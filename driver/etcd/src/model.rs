@@ -73,6 +73,10 @@ pub enum Compare {
     Created(Vec<u8>, Revision),
     /// The key was last changed in this revision; 0: it does not exist.
     Modified(Vec<u8>, Revision),
+    /// The key has not changed after this revision, or does not exist.
+    Unmodified(Vec<u8>, Revision),
+    /// The key exists.
+    Exists(Vec<u8>),
 }
 
 impl Compare {
@@ -85,6 +89,14 @@ impl Compare {
             Self::Modified(key, revision) => json!({
                 "key": STANDARD.encode(key), "target": "MOD", "result": "EQUAL",
                 "mod_revision": revision.0.to_string(),
+            }),
+            Self::Unmodified(key, revision) => json!({
+                "key": STANDARD.encode(key), "target": "MOD", "result": "LESS",
+                "mod_revision": revision.0.saturating_add(1).to_string(),
+            }),
+            Self::Exists(key) => json!({
+                "key": STANDARD.encode(key), "target": "CREATE", "result": "GREATER",
+                "create_revision": "0",
             }),
         }
     }
@@ -106,6 +118,8 @@ pub enum Op {
     Delete(Keys),
     /// Reads keys.
     Range(Keys),
+    /// Finds the keys that have not changed after a revision, without their values. [`Outcome::counts`] has the number of all.
+    Unmodified(Keys, Revision),
     /// Takes several steps. etcd limits the steps of a transaction to 128, and counts those of one level.
     All(Vec<Op>),
 }
@@ -119,6 +133,7 @@ impl std::fmt::Debug for Op {
             }
             Self::Delete(keys) => write!(f, "Delete({keys:?})"),
             Self::Range(keys) => write!(f, "Range({keys:?})"),
+            Self::Unmodified(keys, revision) => write!(f, "Unmodified({keys:?}, {revision:?})"),
             Self::All(steps) => f.debug_tuple("All").field(steps).finish(),
         }
     }
@@ -133,6 +148,13 @@ impl Op {
             } }),
             Self::Delete(keys) => json!({ "request_delete_range": keys.to_json() }),
             Self::Range(keys) => json!({ "request_range": keys.to_json() }),
+            Self::Unmodified(keys, revision) => {
+                let mut range = keys.to_json();
+                // The first change of a store gives revision 2, and 0 would find all keys.
+                range["max_mod_revision"] = revision.0.max(1).to_string().into();
+                range["keys_only"] = true.into();
+                json!({ "request_range": range })
+            }
             Self::All(steps) => json!({ "request_txn": {
                 "success": steps.iter().map(Self::to_json).collect::<Vec<_>>(),
             } }),
@@ -189,6 +211,9 @@ pub(crate) struct RangeAnswer {
     header: Header,
     kvs: Vec<KeyValue>,
     more: bool,
+    /// Of all keys in the range, also those that a condition leaves out.
+    #[serde(deserialize_with = "number")]
+    count: i64,
 }
 
 impl From<RangeAnswer> for Found {
@@ -208,8 +233,11 @@ pub struct Outcome {
     pub succeeded: bool,
     /// The revision after the transaction.
     pub revision: Revision,
-    /// The keys that each [`Op::Range`] has found, in the order of the steps.
+    /// The keys that each [`Op::Range`] and [`Op::Unmodified`] has found, in the order of the steps. Those of steps within
+    /// [`Op::All`] are left out.
     pub found: Vec<Vec<KeyValue>>,
+    /// For each of them, the number of keys that it names.
+    pub counts: Vec<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -228,13 +256,16 @@ struct Response {
 
 impl From<TxnAnswer> for Outcome {
     fn from(answer: TxnAnswer) -> Self {
-        let ranges = answer.responses.into_iter();
+        let responses = answer.responses.into_iter();
+        let ranges = responses.filter_map(|response| response.response_range);
+        let (found, counts) = ranges
+            .map(|range| (range.kvs, usize::try_from(range.count).unwrap_or(0)))
+            .unzip();
         Self {
             succeeded: answer.succeeded,
             revision: answer.header.revision,
-            found: ranges
-                .filter_map(|response| response.response_range.map(|range| range.kvs))
-                .collect(),
+            found,
+            counts,
         }
     }
 }
