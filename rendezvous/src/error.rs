@@ -15,6 +15,20 @@ pub enum Error {
         /// The text.
         text: String,
     },
+    /// The address of a cluster, or a file of its certificates, cannot be used.
+    #[error("{why}")]
+    Cluster {
+        /// The reason.
+        why: String,
+    },
+    /// The cluster does not answer as it should.
+    #[error("the rendezvous in {cluster} cannot be reached: {source}")]
+    Etcd {
+        /// The cluster.
+        cluster: String,
+        /// The reason.
+        source: elasticrun_etcd::Error,
+    },
     /// The address of the endpoint cannot be served.
     #[error("cannot serve the rendezvous at {endpoint}: {source}")]
     Bind {
@@ -62,7 +76,11 @@ pub enum Error {
 impl Error {
     /// Whether another attempt may succeed without a change of anything but the network and the server.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Etcd { source, .. } => source.is_temporary(),
+            _ => false,
+        }
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {

@@ -1,6 +1,6 @@
-//! A node: a thread that steps `elasticrun_core::rendezvous::Machine` over a connection to the server.
+//! A node: a thread that steps `elasticrun_core::rendezvous::Machine` over a link to the holder of the state.
 //!
-//! The server pushes each change, so what a node knows is current without a poll.
+//! The holder pushes each change, so what a node knows is current without a poll.
 
 mod link;
 mod observed;
@@ -18,7 +18,7 @@ use std::{
 use elasticrun_core::rendezvous::{Failure, Machine, Membership, NodeId, Settings};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::{Endpoint, Error};
+use crate::{Error, Place};
 pub use observed::Observed;
 use observed::Shared;
 
@@ -87,7 +87,7 @@ impl Node {
     /// # Errors
     /// The system gives no thread or no random number.
     pub fn start(
-        endpoint: Endpoint,
+        place: impl Into<Place>,
         run: &str,
         id: NodeId,
         settings: Settings,
@@ -97,6 +97,7 @@ impl Node {
             .map_err(|error| Error::system("get a random number")(std::io::Error::other(error)))?;
         let seed = u64::from_ne_bytes(seed);
         let shared = Arc::new(Shared::default());
+        let link = link::Link::new(place.into(), run, settings.close_timeout());
         let (requests, receiver) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -104,7 +105,7 @@ impl Node {
             .map_err(Error::system("start a node of the rendezvous"))?;
         let task = task::Task::new(
             Machine::new(id.clone(), settings, seed),
-            link::Link::new(endpoint, run.to_owned()),
+            link,
             Arc::clone(&shared),
         );
         let thread = thread::Builder::new()
@@ -142,6 +143,11 @@ impl Node {
     /// Closes the rendezvous for all nodes: no further round forms.
     pub fn close(&self) -> Pending<()> {
         self.request(Request::Close)
+    }
+
+    /// The node with rank 0 in the round that was joined last. `None` before, and if it had left when this node joined.
+    pub fn first(&self) -> Option<NodeId> {
+        self.shared.first()
     }
 
     /// What this node knows of the rendezvous now.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::rendezvous::RoundOver;
+use elasticrun_core::rendezvous::{NodeId, RoundOver};
 
 /// What a node knows of the rendezvous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Observed {
     pub waiting: usize,
     /// The participants that have left the round of this node.
     pub left: usize,
+    /// The other nodes in any list of the run.
+    pub others: usize,
     /// Why this node is no participant of the round that it has joined last.
     pub over: Option<RoundOver>,
 }
@@ -35,6 +37,8 @@ impl Observed {
 pub(super) struct Shared {
     observed: Mutex<Observed>,
     changed: Condvar,
+    /// The node with rank 0 in the round that was joined last.
+    first: Mutex<Option<NodeId>>,
 }
 
 impl Shared {
@@ -55,6 +59,15 @@ impl Shared {
         let same = |observed: &mut Observed| *observed == *known;
         let waited = (self.changed).wait_timeout_while(self.lock(), timeout, same);
         *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(super) fn first(&self) -> Option<NodeId> {
+        let first = self.first.lock();
+        first.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_first(&self, first: Option<NodeId>) {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
     }
 
     fn lock(&self) -> MutexGuard<'_, Observed> {

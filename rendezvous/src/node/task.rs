@@ -4,8 +4,9 @@ use std::sync::{Arc, mpsc::Sender};
 
 use elasticrun_core::{
     Time,
-    rendezvous::{Command, Event, Failure, Machine, Membership, Operation},
+    rendezvous::{Command, Event, Failure, Machine, Membership, NodeId, Operation, Role, State},
 };
+use elasticrun_protocol::Rank;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep_until},
@@ -138,7 +139,10 @@ impl Task {
                     node,
                     since,
                 } => self.link.heartbeat(request, &node, since),
-                Command::Joined(membership) => answer(&mut self.join, Ok(membership)),
+                Command::Joined(membership) => {
+                    self.shared.set_first(self.first());
+                    answer(&mut self.join, Ok(membership));
+                }
                 Command::Released => answer(&mut self.join, Err(JoinError::Released)),
                 Command::Exited => answer(&mut self.exit, Ok(())),
                 Command::Closed => answer(&mut self.close, Ok(())),
@@ -178,8 +182,23 @@ impl Task {
             let of_round = state.filter(|_| in_round);
             observed.waiting = of_round.map_or(0, |state| state.waiting());
             observed.left = of_round.map_or(0, |state| state.left());
+            observed.others = state.map_or(0, |state| others(state, self.machine.node()));
         });
     }
+
+    /// The node with rank 0 in the round of this node, if it has not left.
+    fn first(&self) -> Option<NodeId> {
+        let first = Role::Participant {
+            rank: Some(Rank(0)),
+        };
+        let mut members = self.machine.state()?.members();
+        let first = members.find(|(_, member)| member.role == first);
+        first.map(|(node, _)| node.clone())
+    }
+}
+
+fn others(state: &State, node: &NodeId) -> usize {
+    state.members().filter(|(other, _)| *other != node).count()
 }
 
 /// Gives the result to the thread that waits for it, if any does.

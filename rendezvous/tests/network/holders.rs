@@ -88,5 +88,5 @@ fn a_holder_connects_again_and_the_tokens_of_the_next_server_are_larger() {
     let now = one.read().expect("an answer");
     assert_eq!(now.state, None);
     assert!(now.token > before);
-    assert!(Holder::connect(endpoint, RUN, LONG).is_ok());
+    assert!(Holder::connect(endpoint, RUN, LONG, LONG).is_ok());
 }

@@ -38,7 +38,7 @@ pub(crate) fn node(endpoint: &Endpoint, name: &str, settings: &Settings) -> Node
 }
 
 pub(crate) fn holder(endpoint: &Endpoint) -> Holder {
-    Holder::connect(endpoint.clone(), RUN, LONG).expect("a holder")
+    Holder::connect(endpoint.clone(), RUN, LONG, LONG).expect("a holder")
 }
 
 /// Waits until what a node knows is as wanted.

@@ -49,7 +49,7 @@ mod _native {
         process::{fail, finish, in_round, init, shutdown, world},
         rendezvous::{
             RendezvousHolder, RendezvousNode, RendezvousServer, rendezvous_endpoint,
-            rendezvous_is_local, rendezvous_is_loopback, rendezvous_keys,
+            rendezvous_etcd_members, rendezvous_is_local, rendezvous_is_loopback, rendezvous_keys,
         },
         round::{
             collective_queue, fetch_base, host_at_risk, job_keys, join, on_hosts_updated, park,

@@ -20,6 +20,10 @@ use super::{
 };
 use crate::Time;
 
+/// The most nodes that one write removes as dead: a holder compares the heartbeats of each in one step, and etcd takes 128
+/// comparisons.
+const MAX_REMOVED: usize = 60;
+
 /// What the operations want after they have made their changes.
 struct Wanted {
     membership: Action,
@@ -51,6 +55,7 @@ impl Machine {
         let removed: Vec<_> = removed
             .filter(|_| !planted(Mutant::DeadStay))
             .filter(|node| draft.remove(node).is_some())
+            .take(MAX_REMOVED)
             .collect();
         let wanted = self.run_ops(&mut draft);
         let early = planted(Mutant::UnwrittenResult) && wanted.membership == Action::Finish;

@@ -97,6 +97,11 @@ impl Settings {
         }
     }
 
+    /// How long closing, or leaving, may take.
+    pub fn close_timeout(&self) -> Duration {
+        self.close_timeout
+    }
+
     /// How long a participant may be without a confirmed heartbeat. No other node removes it earlier.
     pub fn lease(&self) -> Duration {
         self.keep_alive_interval

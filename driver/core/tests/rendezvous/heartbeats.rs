@@ -113,6 +113,24 @@ fn the_write_that_adds_a_node_is_its_first_heartbeat() {
 }
 
 #[test]
+fn many_dead_nodes_are_removed_by_several_writes() {
+    let mut world = World::new(100, settings(1, 100));
+    (0..100).for_each(|index| world.join(index));
+    world.settle();
+    (1..100).for_each(|index| world.kill(index));
+    world.run(seconds(60));
+    assert_eq!(world.removed.len(), 99);
+    let at_once = world.nodes[0]
+        .log
+        .iter()
+        .filter_map(|command| match command {
+            Command::NodesRemoved { nodes } => Some(nodes.len()),
+            _ => None,
+        });
+    assert_eq!(at_once.collect::<Vec<_>>(), [60, 39]);
+}
+
+#[test]
 fn a_removed_node_that_misses_the_report_learns_by_its_next_heartbeat() {
     let mut this = Observer::new();
     let heartbeat = this.wait();

@@ -4,5 +4,6 @@ mod auth;
 mod calls;
 mod deaths;
 mod leader;
+mod rendezvous;
 mod support;
 mod tls;

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_protocol::rendezvous::{Channel, Snapshot};
+use elasticrun_protocol::rendezvous::Snapshot;
 use elasticrun_rendezvous::{Error, Holder, Replaced};
 use pyo3::{prelude::*, types::PyBytes};
 
-use super::{SIGNAL_POLL, duration, endpoint, raised};
+use super::{SIGNAL_POLL, Tls, duration, place, raised};
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,21 +23,25 @@ type State<'py> = (Option<Bound<'py, PyBytes>>, u64);
 
 #[pymethods]
 impl RendezvousHolder {
-    /// Connects. Raises RendezvousUnreachable if no server answers within `timeout` seconds.
+    /// Connects to a server, or to `etcd://...` with the files `tls`. Raises RendezvousUnreachable if nothing answers within
+    /// `timeout` seconds.
     #[new]
-    fn new(py: Python<'_>, text: &str, run: &str, timeout: f64) -> PyResult<Self> {
-        let endpoint = endpoint(text)?;
+    #[pyo3(signature = (text, run, timeout, tls=None))]
+    fn new(
+        py: Python<'_>,
+        text: &str,
+        run: &str,
+        timeout: f64,
+        tls: Option<Tls>,
+    ) -> PyResult<Self> {
+        let place = place(text, tls.as_ref())?;
         let until = Instant::now() + duration(timeout)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let slice = left.min(SIGNAL_POLL * 5);
-            let channel = Channel::State { watch: false };
-            let dialled = py.detach(|| endpoint.dial_patiently(run, channel, slice));
-            match dialled {
-                Ok(dialled) => {
-                    let holder = Holder::over(dialled, endpoint, run, CALL_TIMEOUT);
-                    return Ok(Self(Mutex::new(holder)));
-                }
+            let attempt = place.clone();
+            match py.detach(|| Holder::connect(attempt, run, CALL_TIMEOUT, slice)) {
+                Ok(holder) => return Ok(Self(Mutex::new(holder))),
                 Err(error) if error.is_temporary() && !left.is_zero() => py.check_signals()?,
                 Err(error) => return Err(raised(py, &error)),
             }

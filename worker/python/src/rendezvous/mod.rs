@@ -4,10 +4,10 @@ mod holder;
 mod node;
 mod server;
 
-use std::{io, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use elasticrun_protocol::{opening::MAX_VERSION, rendezvous::Channel};
-use elasticrun_rendezvous::{Dialled, Endpoint, Error};
+use elasticrun_rendezvous::{Cluster, Dialled, Endpoint, Error, Place, TlsFiles};
 use elasticrun_worker::{Store, store::DialledStore};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
@@ -63,6 +63,29 @@ fn dial_keys(endpoint: &Endpoint, run: &str) -> Result<DialledStore, Error> {
         version: MAX_VERSION,
         peer: "server of the rendezvous",
     })
+}
+
+/// The members of a cluster of etcd, each with its host and port. Raises ValueError if the text is no address of one.
+#[pyfunction]
+pub(crate) fn rendezvous_etcd_members(text: &str) -> PyResult<Vec<(String, u16)>> {
+    let cluster = Cluster::new(text, None);
+    let cluster = cluster.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let members = cluster.members().iter();
+    members.map(|member| rendezvous_endpoint(member)).collect()
+}
+
+/// The certificates of etcd: the file of those that are trusted, and the files of an own one and of its key.
+type Tls = (Option<PathBuf>, Option<(PathBuf, PathBuf)>);
+
+/// A place from its text: `etcd://...`, or the endpoint of a server.
+fn place(text: &str, tls: Option<&Tls>) -> PyResult<Place> {
+    let files = tls.map(|(ca, client)| TlsFiles {
+        ca: ca.as_deref(),
+        client: client
+            .as_ref()
+            .map(|(chain, key)| (chain.as_path(), key.as_path())),
+    });
+    Place::parse(text, files).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn endpoint(text: &str) -> PyResult<Endpoint> {

@@ -12,7 +12,7 @@ use pyo3::{
     prelude::*,
 };
 
-use super::{SIGNAL_POLL, duration, endpoint, raised};
+use super::{SIGNAL_POLL, Tls, duration, place, raised};
 use crate::error;
 
 /// A node of a run. Its thread sends heartbeats and follows the state, without the GIL.
@@ -20,13 +20,15 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) struct RendezvousNode {
     node: Mutex<Option<Node>>,
-    endpoint: String,
+    place: String,
 }
 
 #[pymethods]
 impl RendezvousNode {
-    /// Starts the thread. `options` are those of `--rdzv-conf`. Raises ValueError for a wrong one.
+    /// Starts the thread. `text` is the endpoint of a server, or `etcd://...`, which is reached with the files `tls`. `options`
+    /// are those of `--rdzv-conf`. Raises ValueError for a wrong one.
     #[new]
+    #[pyo3(signature = (text, run, id, nodes, options, tls=None))]
     fn new(
         py: Python<'_>,
         text: &str,
@@ -34,6 +36,7 @@ impl RendezvousNode {
         id: &str,
         nodes: (usize, usize),
         options: Vec<(String, String)>,
+        tls: Option<Tls>,
     ) -> PyResult<Self> {
         let invalid = |error: &dyn std::error::Error| PyValueError::new_err(error.to_string());
         let mut settings = Settings::new(nodes.0, nodes.1).map_err(|error| invalid(&error))?;
@@ -43,13 +46,13 @@ impl RendezvousNode {
                 .map_err(|error| invalid(&error))?;
         }
         let id = NodeId::new(id).map_err(|error| invalid(&error))?;
-        let endpoint = endpoint(text)?;
-        let shown = endpoint.to_string();
-        let node = py.detach(|| Node::start(endpoint, run, id, settings));
+        let place = place(text, tls.as_ref())?;
+        let shown = place.to_string();
+        let node = py.detach(|| Node::start(place, run, id, settings));
         let node = node.map_err(|error: Error| raised(py, &error))?;
         Ok(Self {
             node: Mutex::new(Some(node)),
-            endpoint: shown,
+            place: shown,
         })
     }
 
@@ -87,6 +90,30 @@ impl RendezvousNode {
         let timeout = duration(timeout)?;
         let pending = self.with_node(Node::exit)?;
         self.wait(py, pending, timeout)
+    }
+
+    /// Waits until no other node is in the run. Whether that is so within `timeout` seconds.
+    fn wait_for_leave(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = duration(timeout)?;
+        let began = Instant::now();
+        loop {
+            let known = self.observed()?;
+            let left = timeout.saturating_sub(began.elapsed());
+            if known.others == 0 || left.is_zero() {
+                return Ok(known.others == 0);
+            }
+            py.detach(|| {
+                self.with_node(|node| node.wait_for_change(&known, left.min(SIGNAL_POLL)))
+            })?;
+            py.check_signals()?;
+        }
+    }
+
+    /// The id of the node with rank 0 in the round that was joined last. None before, and if it had left at once.
+    #[getter]
+    fn first(&self) -> PyResult<Option<String>> {
+        let first = self.with_node(Node::first)?;
+        Ok(first.map(|first| first.to_string()))
     }
 
     /// Ends the thread and the connection. The node has left before, or others notice by missing heartbeats.
@@ -157,8 +184,8 @@ impl RendezvousNode {
         };
         let text = match error {
             JoinError::Failed(Failure::Unreachable) => {
-                let endpoint = &self.endpoint;
-                format!("no rendezvous at {endpoint}: its server has ended or cannot be reached")
+                let place = &self.place;
+                format!("no rendezvous at {place}: its server has ended or cannot be reached")
             }
             error => error.to_string(),
         };

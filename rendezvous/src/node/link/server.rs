@@ -6,15 +6,15 @@
 use std::{io, time::Duration};
 
 use elasticrun_core::rendezvous::{
-    BeatNumber, Event, HeartbeatChanges, HolderError, InvalidNodeId, NodeId, Recorded, RequestId,
-    Silence, Snapshot, State, Token,
+    BeatNumber, Event, HeartbeatChanges, HolderError, NodeId, Recorded, RequestId, State, Token,
 };
 use elasticrun_protocol::{
     Blob, frame,
-    rendezvous::{self, Channel, FromNode, MAX_STATE, ToNode},
+    rendezvous::{Channel, FromNode, MAX_STATE, ToNode},
 };
 use tokio::{net::TcpStream, task::JoinHandle};
 
+use super::{Heard, decoded, encoded, ids, unusable};
 use crate::{Dialled, Endpoint, Error, connection::Connection};
 
 /// How long one attempt to connect may take. The machine repeats it.
@@ -22,7 +22,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection of a node to the server.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ServerLink {
     endpoint: Endpoint,
     run: String,
     state: LinkState,
@@ -39,20 +39,7 @@ enum LinkState {
     Open(Box<Connection>),
 }
 
-/// What a link has for the machine.
-#[derive(Debug)]
-pub(super) enum Heard {
-    /// Something to step the machine with.
-    Event(Event),
-    /// The same, after a write that has lost. If no other one follows, [`Link::pass`] tells the server.
-    Lost(Event),
-    /// The same, of a write of another node. Afterwards [`Link::seen`] asks for the next one.
-    Changed(Event),
-    /// The connection has ended. The request without an answer, if any, has failed.
-    Ended(Option<Event>),
-}
-
-impl Link {
+impl ServerLink {
     pub(super) fn new(endpoint: Endpoint, run: String) -> Self {
         Self {
             endpoint,
@@ -261,35 +248,4 @@ impl Link {
     fn answered(&mut self, number: u64) -> Option<RequestId> {
         (self.outstanding).take_if(|request| request.0 == number)
     }
-}
-
-fn encoded(changes: HeartbeatChanges) -> rendezvous::HeartbeatChanges {
-    let names = |nodes: Vec<NodeId>| nodes.into_iter().map(String::from).collect();
-    let silence = |silence: Silence| rendezvous::Silence {
-        nodes: names(silence.nodes),
-        since: silence.since.0,
-    };
-    rendezvous::HeartbeatChanges {
-        beats: names(changes.beats),
-        forgets: names(changes.forgets),
-        unless_beaten: changes.unless_beaten.map(silence),
-    }
-}
-
-fn ids(names: Vec<String>) -> Result<Vec<NodeId>, InvalidNodeId> {
-    names.into_iter().map(NodeId::try_from).collect()
-}
-
-/// The event of an answer that no server of this release gives.
-fn unusable(request: RequestId) -> Event {
-    let error = HolderError::Unreachable;
-    Event::Failed { request, error }
-}
-
-fn decoded(snapshot: rendezvous::Snapshot) -> Result<Snapshot, HolderError> {
-    let state = snapshot.state.map(|Blob(bytes)| State::decode(&bytes));
-    Ok(Snapshot {
-        token: Token(snapshot.token),
-        state: state.transpose()?,
-    })
 }

@@ -1,4 +1,4 @@
-//! The state of a run as bytes, for programs that have their own rules.
+//! The state in the memory of a server, with blocking calls.
 
 use std::{
     io::{self, Read, Write},
@@ -10,11 +10,12 @@ use elasticrun_protocol::{
     rendezvous::{Channel, FromNode, HeartbeatChanges, MAX_STATE, Snapshot, ToNode},
 };
 
+use super::Replaced;
 use crate::{Dialled, Endpoint, Error};
 
 /// A connection to the state of a run, with blocking calls. A broken connection is opened again by the next call.
 #[derive(Debug)]
-pub struct Holder {
+pub(super) struct ServerHolder {
     endpoint: Endpoint,
     run: String,
     timeout: Duration,
@@ -22,28 +23,9 @@ pub struct Holder {
     last_request: u64,
 }
 
-/// The result of [`Holder::compare_and_set`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// The state has this token now.
-    Written(u64),
-    /// Another write was first.
-    Conflict(Snapshot),
-}
-
-impl Holder {
-    /// Connects. Each call of this holder, this one too, takes at most `timeout`.
-    ///
-    /// # Errors
-    /// No server answers in time, or it refuses.
-    pub fn connect(endpoint: Endpoint, run: &str, timeout: Duration) -> Result<Self, Error> {
-        let channel = Channel::State { watch: false };
-        let dialled = endpoint.dial(run, channel, timeout)?;
-        Ok(Self::over(dialled, endpoint, run, timeout))
-    }
-
+impl ServerHolder {
     /// The holder behind an open connection.
-    pub fn over(dialled: Dialled, endpoint: Endpoint, run: &str, timeout: Duration) -> Self {
+    pub(super) fn over(dialled: Dialled, endpoint: Endpoint, run: &str, timeout: Duration) -> Self {
         Self {
             endpoint,
             run: run.to_owned(),
@@ -53,22 +35,14 @@ impl Holder {
         }
     }
 
-    /// The state of now.
-    ///
-    /// # Errors
-    /// The server does not answer in time.
-    pub fn read(&mut self) -> Result<Snapshot, Error> {
+    pub(super) fn read(&mut self) -> Result<Snapshot, Error> {
         match self.call(|request| FromNode::Read { request })? {
             ToNode::Current { snapshot, .. } => Ok(snapshot),
             _ => Err(self.unreachable(unexpected())),
         }
     }
 
-    /// Replaces the state if its token is the expected one, or if there is none and none is expected.
-    ///
-    /// # Errors
-    /// The state is too long, or the server does not answer in time: the write may have taken effect.
-    pub fn compare_and_set(
+    pub(super) fn compare_and_set(
         &mut self,
         expected: Option<u64>,
         state: &[u8],
