@@ -1,13 +1,20 @@
-"""PyTorch's tests of its agent with the back end c10d, with ours in its place."""
+"""PyTorch's tests of its agent, with our back end in place of c10d, and in place of etcd-v2 on a real etcd."""
 
+import contextlib
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
 
 import pytorch_checkout as checkout
+from support.etcd import running_etcd
 
 _cases = checkout.module("test/distributed/elastic/agent/server/test/local_elastic_agent_test.py").LocalElasticAgentTest
 
 
 class AgentTest(_cases):
+    """The tests with c10d. The first agent serves the rendezvous."""
+
     @classmethod
     def setUpClass(cls) -> None:
         """Starts no etcd."""
@@ -25,5 +32,28 @@ class AgentTest(_cases):
         test_to_run()
 
 
-checkout.without(AgentTest, [name for name in dir(AgentTest) if name.startswith("test_") and "etcd" in name])
+class EtcdAgentTest(_cases):
+    """The tests with etcd-v2. The rendezvous is in etcd."""
+
+    _etcd: ClassVar[contextlib.ExitStack]
+    _address: ClassVar[str]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls._etcd = contextlib.ExitStack()
+        folder = cls._etcd.enter_context(tempfile.TemporaryDirectory())
+        cls._address = cls._etcd.enter_context(running_etcd(Path(folder))).address
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls._etcd.close()
+
+    def run_test_with_backend(self, backend: str, test_to_run: Callable[[], None]) -> None:
+        assert backend == "etcd-v2"
+        self._backend, self._endpoint = "elasticrun", self._address
+        test_to_run()
+
+
+checkout.without(AgentTest, [name for name in dir(_cases) if name.startswith("test_") and "etcd" in name])
+checkout.without(EtcdAgentTest, [name for name in dir(_cases) if name.startswith("test_") and "etcd_v2" not in name])
 del _cases

@@ -15,7 +15,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 
 from elasticrun import errors
 
-from .serving import Endpoint
+from .endpoint import Endpoint, open_endpoint
+from .etcd import EtcdEndpoint
 from .store import RendezvousStore
 
 #: Before each state: who has written it. Behind it: four bytes of checksum.
@@ -23,9 +24,9 @@ _MAGIC = b"torch-rdzv-1:"
 
 
 class ElasticrunRendezvousBackend(RendezvousBackend):
-    """Holds the state of a run for torch's ``DynamicRendezvousHandler``, on the server of an endpoint.
+    """Holds the state of a run for torch's ``DynamicRendezvousHandler``, on the server of an endpoint or in etcd.
 
-    Use :func:`create_backend`. The token of a state is a number, which grows with each write.
+    Use :func:`create_backend` for one on a server. The token of a state is a number, which grows with each write.
 
     Args:
         endpoint: the endpoint. It has a server already, or gets one in time.
@@ -88,7 +89,9 @@ def create_backend(params: RendezvousParameters) -> tuple[ElasticrunRendezvousBa
         RendezvousConnectionError: no server answers within ``read_timeout`` seconds.
         ValueError: a parameter is not valid.
     """
-    endpoint = Endpoint(params)
+    endpoint = open_endpoint(params)
+    if isinstance(endpoint, EtcdEndpoint):
+        raise ValueError("a cluster of etcd has no store for torch's handler: give the endpoint of a server")
     backend = ElasticrunRendezvousBackend(endpoint, params.run_id)
     store = RendezvousStore(str(endpoint), f"torch/{params.run_id}", timedelta(seconds=endpoint.read_timeout))
     return backend, store

@@ -10,7 +10,6 @@ import os
 import secrets
 import socket
 import weakref
-from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import (
@@ -24,9 +23,8 @@ from torch.distributed.elastic.rendezvous import (
 
 from elasticrun import _native
 
+from .endpoint import open_endpoint
 from .errors import with_errors_of_torch
-from .serving import Endpoint
-from .store import RendezvousStore
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +43,17 @@ _SETTINGS = (
 )
 
 #: Options that have another reader, or no meaning here: torchrun itself sets ``timeout``.
-_OTHER_OPTIONS = ("is_host", "read_timeout", "timeout", "store_type", "use_libuv")
+_OTHER_OPTIONS = (
+    "is_host",
+    "read_timeout",
+    "timeout",
+    "store_type",
+    "use_libuv",
+    "protocol",
+    "ca_cert",
+    "ssl_cert",
+    "ssl_cert_key",
+)
 
 #: How long a process that ends tries to tell the others that its node leaves.
 _LEAVE_TIMEOUT = 2.0
@@ -70,22 +78,23 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
             if key not in _SETTINGS and key not in _OTHER_OPTIONS:
                 _logger.warning("--rdzv-conf %s: no such option of the back end elasticrun", key)
         self._run_id = params.run_id
-        self._local_addr = params.local_addr
         self._close_timeout = float(params.get("close_timeout", 30))
-        self._endpoint = Endpoint(params)
+        self._endpoint = open_endpoint(params)
         self._is_down = False
         self._closed = False
-        self._store: RendezvousStore | None = None
         self._worker_store: TCPStore | None = None
+        self._rank: int | None = None
         try:
-            # The first connection waits for the server. It ends at once.
+            # The first connection waits for the server or etcd. It ends at once.
             self._endpoint.connect(_run_name(self._run_id))
+            self._address = params.local_addr or self._endpoint.own_address()
             self._node = _native.RendezvousNode(
                 str(self._endpoint),
                 _run_name(self._run_id),
-                _node_id(params.local_addr),
+                self._endpoint.node_id(_node_id(params.local_addr), self._address),
                 (params.min_nodes, params.max_nodes),
                 options,
+                self._endpoint.tls,
             )
         except BaseException:
             self._endpoint.abandon()
@@ -115,8 +124,13 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
         if self.is_closed():
             raise RendezvousClosedError(f"the rendezvous of run {self._run_id} is closed")
         round, rank, world_size = self._node.join(self._endpoint.read_timeout)
+        while (first := self._node.first) is None:
+            # It has left at once, so the round has no keys.
+            round, rank, world_size = self._node.join(self._endpoint.read_timeout)
+        self._rank = rank
         _logger.info("joined round %d of run %s as rank %d of %d", round, self._run_id, rank, world_size)
-        store = PrefixStore(f"torch.rendezvous.{self._run_id}.{round}", self._keys())
+        keys = self._endpoint.keys(_run_name(self._run_id), first)
+        store = PrefixStore(f"torch.rendezvous.{self._run_id}.{round}", keys)
         return RendezvousInfo(store, rank, world_size, self._bootstrap(rank, store))
 
     def is_closed(self) -> bool:
@@ -151,8 +165,7 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
         except RendezvousError as error:
             _logger.warning("the rendezvous of run %s is not closed: %s", self._run_id, error)
         finally:
-            self._node.stop()
-        self._endpoint.release(_run_name(self._run_id), self._close_timeout)
+            self._endpoint.release(self._node, _run_name(self._run_id), self._rank, self._close_timeout)
         return self._closed
 
     @with_errors_of_torch
@@ -177,17 +190,11 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
     def _exit(self) -> None:
         self._node.exit(_LEAVE_TIMEOUT)
 
-    def _keys(self) -> RendezvousStore:
-        if self._store is None:
-            timeout = timedelta(seconds=self._endpoint.read_timeout)
-            self._store = RendezvousStore(str(self._endpoint), _run_name(self._run_id), timeout)
-        return self._store
-
     def _bootstrap(self, rank: int, store: Store) -> RendezvousStoreInfo:
         """The address at which the workers of this round meet: a store of the agent of rank 0, or a free port there."""
         self._worker_store = None
         if rank == 0:
-            address = self._local_addr or self._endpoint.own_address()
+            address = self._address
             # A new one for each round: no worker reads what one of an earlier round has written.
             self._worker_store = TCPStore(address, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
             port = self._worker_store.port
@@ -202,15 +209,17 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
 def create_handler(params: RendezvousParameters) -> ElasticrunRendezvousHandler:
     """Creates the handler of a node.
 
-    ``params.endpoint`` is ``HOST:PORT`` of the node that serves the rendezvous, by default port 29400.
+    ``params.endpoint`` is ``HOST:PORT`` of the node that serves the rendezvous, by default port 29400, or
+    ``etcd://HOST:PORT,HOST:PORT`` of the members of a cluster of etcd.
 
     Args:
         params: the parameters of ``torchrun``. The options of ``--rdzv-conf`` are those of c10d: ``join_timeout``,
             ``last_call_timeout``, ``close_timeout``, ``heartbeat_timeout``, ``keep_alive_interval``,
             ``keep_alive_max_attempt``, ``cas_backoff_max_seconds``, ``read_timeout`` and ``is_host``. Seconds may have a fraction.
+            With etcd also ``protocol``, ``ca_cert``, ``ssl_cert`` and ``ssl_cert_key``, as for torch's own back end.
 
     Raises:
-        RendezvousConnectionError: no server answers within ``read_timeout`` seconds.
+        RendezvousConnectionError: no server, or no etcd, answers within ``read_timeout`` seconds.
         ValueError: a parameter is not valid.
     """
     return ElasticrunRendezvousHandler(params)

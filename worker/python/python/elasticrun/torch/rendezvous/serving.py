@@ -6,14 +6,17 @@ import atexit
 import contextlib
 import logging
 import os
-import socket
 import sys
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 
 from elasticrun import _native, errors
+
+from .addresses import own_address
+from .store import RendezvousStore
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ _lock = threading.Lock()
 _served: dict[int, _Served] = {}
 
 
-class Endpoint:
+class ServerEndpoint:
     """The endpoint of a rendezvous, which this process serves if it can.
 
     Args:
@@ -57,11 +60,15 @@ class Endpoint:
         self.is_local = _native.rendezvous_is_local(params.endpoint)
         is_host = params.get_as_bool("is_host")
         self._serves = False
+        self._keys: RendezvousStore | None = None
         if is_host or (is_host is None and self.is_local):
             self._serve(required=bool(is_host))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    #: A server of nodes is reached without TLS.
+    tls = None
 
     def connect(self, run: str) -> _native.RendezvousHolder:
         """Waits for the server, and connects to the state of a run."""
@@ -74,18 +81,25 @@ class Endpoint:
         """An address of this machine that other nodes reach."""
         if self.is_local:
             return self.host
-        family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # Sends nothing: the system chooses the address for this way.
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+        return own_address(self.host, self.port)
 
-    def release(self, run: str, timeout: float) -> None:
-        """Ends the server, if it is of this process and nothing else in it uses it, once other nodes have left.
+    def node_id(self, node: str, address: str) -> str:
+        """The id of a node: the keys of all rounds are with the server."""
+        return node
+
+    def keys(self, run: str, first: str | None) -> RendezvousStore:
+        """The keys of a run."""
+        if self._keys is None:
+            self._keys = RendezvousStore(str(self), run, timedelta(seconds=self.read_timeout))
+        return self._keys
+
+    def release(self, node: _native.RendezvousNode, run: str, rank: int | None, timeout: float) -> None:
+        """Stops the node. Ends the server, if it is of this process and nothing else in it uses it, once other nodes have left.
 
         Those of ``run`` have learnt that it is closed, and get ``timeout`` seconds. Those of other runs need the server as long
         as they run.
         """
+        node.stop()
         server = self._last_user()
         if server is None:
             return
