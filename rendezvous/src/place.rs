@@ -10,7 +10,7 @@ pub enum Place {
     /// In the memory of a [`Server`](crate::Server).
     Server(Endpoint),
     /// In etcd.
-    Etcd(Cluster),
+    Etcd(Box<Cluster>),
 }
 
 impl Place {
@@ -20,7 +20,7 @@ impl Place {
     /// The text is neither, or a file of the certificates cannot be used.
     pub fn parse(text: &str, tls: Option<TlsFiles<'_>>) -> Result<Self, Error> {
         match text.trim().starts_with(Cluster::SCHEME) {
-            true => Cluster::new(text, tls).map(Self::Etcd),
+            true => Cluster::new(text, tls).map(Self::from),
             false => Endpoint::parse(text).map(Self::Server),
         }
     }
@@ -34,7 +34,7 @@ impl From<Endpoint> for Place {
 
 impl From<Cluster> for Place {
     fn from(cluster: Cluster) -> Self {
-        Self::Etcd(cluster)
+        Self::Etcd(Box::new(cluster))
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct EtcdHolder {
 
 impl EtcdHolder {
     pub(super) fn connect(
-        cluster: Cluster,
+        cluster: &Cluster,
         run: &str,
         timeout: Duration,
         patience: Duration,

@@ -48,7 +48,7 @@ impl Holder {
                 Kept::Server(ServerHolder::over(dialled, endpoint, run, timeout))
             }
             Place::Etcd(cluster) => {
-                Kept::Etcd(EtcdHolder::connect(cluster, run, timeout, patience)?)
+                Kept::Etcd(EtcdHolder::connect(&cluster, run, timeout, patience)?)
             }
         }))
     }
