@@ -166,6 +166,8 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
             _logger.warning("the rendezvous of run %s is not closed: %s", self._run_id, error)
         finally:
             self._endpoint.release(self._node, _run_name(self._run_id), self._rank, self._close_timeout)
+            # Its thread is not in a process that is forked later, which would wait for it.
+            self._worker_store = None
         return self._closed
 
     @with_errors_of_torch
@@ -185,6 +187,7 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
         finally:
             self._node.stop()
             self._endpoint.abandon()
+            self._worker_store = None
 
     @with_errors_of_torch
     def _exit(self) -> None:
