@@ -6,7 +6,7 @@ use std::{
 };
 
 use elasticrun_protocol::rendezvous::Snapshot;
-use elasticrun_rendezvous::{Error, Holder, Replaced};
+use elasticrun_rendezvous::{Error, Holder, Place, Replaced};
 use pyo3::{prelude::*, types::PyBytes};
 
 use super::{SIGNAL_POLL, Tls, duration, place, raised};
@@ -38,7 +38,11 @@ impl RendezvousHolder {
         let until = Instant::now() + duration(timeout)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let slice = left.min(SIGNAL_POLL * 5);
+            let slice = left.min(match place {
+                Place::Server(_) => SIGNAL_POLL * 5,
+                // Long enough for its reason: a name that cannot be resolved, a member that does not answer.
+                Place::Etcd(_) => SIGNAL_POLL * 30,
+            });
             let attempt = place.clone();
             match py.detach(|| Holder::connect(attempt, run, CALL_TIMEOUT, slice)) {
                 Ok(holder) => return Ok(Self(Mutex::new(holder))),
