@@ -120,7 +120,7 @@ pub enum Op {
     Range(Keys),
     /// Finds the keys that have not changed after a revision, without their values. [`Outcome::counts`] has the number of all.
     Unmodified(Keys, Revision),
-    /// Takes several steps. etcd limits the steps of a transaction to 128, and counts those of one level.
+    /// Takes several steps. etcd takes 128 of them, less the conditions or the steps of the levels around, whichever are more.
     All(Vec<Op>),
 }
 

@@ -156,7 +156,7 @@ impl Node {
                 }
                 Event::Signal(UserSignal::Stop(number)) => self.stop(number, signals).await,
                 Event::DriverEnded(status) => self.driver_ended(status).await?,
-                Event::AgentEnded(status) => self.agent_ended(status)?,
+                Event::AgentEnded(status) => self.agent_ended(status).await?,
             };
             if let Some(code) = ended {
                 return Ok(code);
@@ -315,9 +315,14 @@ impl Node {
     }
 
     /// Handles the end of the agent of this node.
-    fn agent_ended(&mut self, status: ExitStatus) -> anyhow::Result<Option<u8>> {
+    async fn agent_ended(&mut self, status: ExitStatus) -> anyhow::Result<Option<u8>> {
         match Fate::of(status) {
             Fate::Code(exit::SUCCESS) => self.leaves_at = Some(Instant::now() + END_TIMEOUT),
+            // The driver refuses it for good: it has another number of workers. It has said so.
+            Fate::Code(exit::USAGE) => {
+                self.hand_over().await;
+                return Ok(Some(exit::USAGE));
+            }
             _ => {
                 if !self.agent.pause() {
                     anyhow::bail!("the agent of this node ends again and again");

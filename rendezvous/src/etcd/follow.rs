@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_etcd::Change;
+use elasticrun_etcd::{Change, Revision, WatchError};
 use elasticrun_protocol::rendezvous::Snapshot;
 use tokio::{
     sync::watch,
@@ -29,8 +29,8 @@ pub(crate) struct Followed {
 /// Follows the state until nobody listens. A slow listener gets the newest state, not each one.
 pub(crate) async fn follow(run: Run, followed: watch::Sender<Followed>) {
     while !followed.is_closed() {
-        let newest = match run.read().await {
-            Ok(newest) => newest,
+        let (newest, at) = match run.read_at().await {
+            Ok(read) => read,
             Err(error) => {
                 tracing::debug!(%error, "the state of the rendezvous cannot be read");
                 followed.send_if_modified(|followed| std::mem::take(&mut followed.connected));
@@ -38,21 +38,31 @@ pub(crate) async fn follow(run: Run, followed: watch::Sender<Followed>) {
                 continue;
             }
         };
-        let after = newest.token;
         report(&followed, newest);
-        if let Ok(mut watch) = run.watch(after).await {
-            while let Ok(Ok(batch)) = timeout(POLL, watch.next()).await {
-                let newest = match batch.changes.into_iter().next_back() {
-                    Some(Change::Put(found)) => snapshot(Some(found), batch.revision),
-                    Some(Change::Deleted { revision, .. }) => snapshot(None, revision),
-                    None => continue,
-                };
-                report(&followed, newest);
-            }
-        } else {
+        if let Err(error) = report_changes(&run, at, &followed).await {
+            tracing::debug!(%error, "the watch of the rendezvous has ended");
             sleep(RETRY).await;
         }
     }
+}
+
+/// Reports each change after a revision, until there is none for [`POLL`].
+async fn report_changes(
+    run: &Run,
+    after: Revision,
+    followed: &watch::Sender<Followed>,
+) -> Result<(), WatchError> {
+    let mut watch = run.watch(after).await?;
+    while let Ok(batch) = timeout(POLL, watch.next()).await {
+        let batch = batch?;
+        let newest = match batch.changes.into_iter().next_back() {
+            Some(Change::Put(found)) => snapshot(Some(found), batch.revision),
+            Some(Change::Deleted { revision, .. }) => snapshot(None, revision),
+            None => continue,
+        };
+        report(followed, newest);
+    }
+    Ok(())
 }
 
 /// Reports a state, if it is another one.

@@ -8,7 +8,8 @@
 //! state that is not there has the revision of the read as its token.
 //!
 //! # Not promised
-//! - A state of more than 1.5 MB is refused by etcd with its defaults. That is enough for about 10,000 nodes.
+//! - More than about 3,000 nodes. etcd with its defaults refuses a state of more than 1.5 MB, and more steps in one transaction than
+//!   the heartbeats of all members need.
 //! - A heartbeat is a revision of the cluster: let etcd compact its history, by `--auto-compaction-retention`.
 //! - A cluster that was restored from a backup gives old revisions again. Give the run another id.
 //! - Secrecy. Who may write to the cluster can change a run.
@@ -16,7 +17,7 @@
 mod follow;
 mod run;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use elasticrun_etcd::{Address, Client, Options, Tls};
 
@@ -72,6 +73,14 @@ impl Cluster {
     /// The members of the cluster, each as `HOST:PORT`, at least one.
     pub fn members(&self) -> &[String] {
         &self.address.endpoints
+    }
+
+    /// How long one attempt may take that tries all members.
+    pub fn patience(&self) -> Duration {
+        let members = u32::try_from(self.members().len()).unwrap_or(u32::MAX);
+        self.options
+            .deadline
+            .saturating_mul(members.saturating_add(1))
     }
 
     /// The keys of a run, with connections of their own: those of one runtime end with it.

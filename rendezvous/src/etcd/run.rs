@@ -10,8 +10,9 @@ use elasticrun_protocol::{
     rendezvous::{HeartbeatChanges, Snapshot},
 };
 
-/// The most steps of one level of a transaction: etcd takes 128.
-const STEPS: usize = 100;
+/// The most steps in one group of a transaction: etcd takes 128, less those of the level around. That has two conditions for each of
+/// at most 40 dead nodes, and a step for each group.
+const STEPS: usize = 40;
 
 /// A run in a cluster. A clone shares its connections.
 #[derive(Clone, Debug)]
@@ -77,14 +78,21 @@ impl Run {
 
     /// Reads the state.
     pub(crate) async fn read(&self) -> Result<Snapshot, Error> {
-        let found = self.client.range(&self.state(), 1, Revision(0)).await?;
-        Ok(snapshot(found.keys.into_iter().next(), found.revision))
+        Ok(self.read_at().await?.0)
     }
 
-    /// Watches the state for changes after a token.
-    pub(super) async fn watch(&self, after: u64) -> Result<Watch, WatchError> {
-        let next = Revision(revision(after).0 + 1);
-        self.client.watch(&self.state(), next).await
+    /// Reads the state, and the revision of the cluster at that time. Heartbeats raise it, too.
+    pub(super) async fn read_at(&self) -> Result<(Snapshot, Revision), Error> {
+        let found = self.client.range(&self.state(), 1, Revision(0)).await?;
+        let state = found.keys.into_iter().next();
+        Ok((snapshot(state, found.revision), found.revision))
+    }
+
+    /// Watches the state for changes after a revision.
+    pub(super) async fn watch(&self, after: Revision) -> Result<Watch, WatchError> {
+        self.client
+            .watch(&self.state(), Revision(after.0 + 1))
+            .await
     }
 
     /// Replaces the state, and changes the heartbeats by the same transaction. Gives the new token.

@@ -178,7 +178,8 @@ impl Task {
         let connected = self.link.is_open();
         self.shared.update(|observed| {
             observed.connected = connected;
-            observed.closed = state.is_some_and(|state| state.is_closed());
+            // For good, also when the holder no longer has the state: it keeps a closed one for late nodes alone.
+            observed.closed |= state.is_some_and(|state| state.is_closed());
             let of_round = state.filter(|_| in_round);
             observed.waiting = of_round.map_or(0, |state| state.waiting());
             observed.left = of_round.map_or(0, |state| state.left());

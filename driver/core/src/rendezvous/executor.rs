@@ -20,9 +20,9 @@ use super::{
 };
 use crate::Time;
 
-/// The most nodes that one write removes as dead: a holder compares the heartbeats of each in one step, and etcd takes 128
-/// comparisons.
-const MAX_REMOVED: usize = 60;
+/// The most nodes that one write removes as dead: a holder compares the heartbeats of each in one step. etcd takes 128 conditions,
+/// of which each node needs two, and they leave that many steps fewer for the write.
+const MAX_REMOVED: usize = 40;
 
 /// What the operations want after they have made their changes.
 struct Wanted {

@@ -127,7 +127,7 @@ fn many_dead_nodes_are_removed_by_several_writes() {
             Command::NodesRemoved { nodes } => Some(nodes.len()),
             _ => None,
         });
-    assert_eq!(at_once.collect::<Vec<_>>(), [60, 39]);
+    assert_eq!(at_once.collect::<Vec<_>>(), [40, 40, 19]);
 }
 
 #[test]

@@ -217,7 +217,11 @@ fn read(
 }
 
 fn failed(request: RequestId, error: &elasticrun_etcd::Error) -> Event {
-    tracing::debug!(%error, "etcd does not hold the rendezvous");
+    if error.is_temporary() {
+        tracing::debug!(%error, "etcd does not answer");
+    } else {
+        tracing::warn!(%error, "etcd refuses the rendezvous");
+    }
     Event::Failed {
         request,
         error: HolderError::Unreachable,

@@ -181,6 +181,39 @@ fn heartbeats_change_no_state_and_those_that_etcd_has_lost_are_written_again() {
 }
 
 #[test]
+fn many_nodes_die_at_once() {
+    let etcd = cluster!(1);
+    let cluster = address(&etcd);
+    let options = [("keep_alive_interval", "0.5"), ("heartbeat_timeout", "30")];
+    let settings = settings(1, 60, &options);
+    let mut nodes: Vec<_> = (0..60)
+        .map(|number| node(&cluster, &number.to_string(), &settings))
+        .collect();
+    join(&nodes);
+    nodes.truncate(1);
+    let observed = wait_until(&nodes[0], |observed| observed.others == 0);
+    assert_eq!(observed.left, 59);
+    assert_eq!(observed.over, None);
+}
+
+#[test]
+fn a_closed_run_stays_closed_for_its_nodes_when_etcd_has_forgotten_it() {
+    let etcd = cluster!(1);
+    let cluster = address(&etcd);
+    let options = [("close_timeout", "1"), ("keep_alive_interval", "0.2")];
+    let settings = settings(2, 2, &options);
+    let nodes = [
+        node(&cluster, "a", &settings),
+        node(&cluster, "b", &settings),
+    ];
+    join(&nodes);
+    assert_eq!(nodes[0].close().wait(), Ok(()));
+    assert_eq!(nodes[0].exit().wait(), Ok(()));
+    let observed = wait_until(&nodes[1], |observed| observed.over.is_some());
+    assert!(observed.closed && !observed.asks_to_join_again());
+}
+
+#[test]
 fn nodes_stop_without_etcd_and_go_on_with_the_same_state() {
     let etcd = cluster!(1);
     let cluster = address(&etcd);

@@ -73,6 +73,12 @@ impl Mode {
 fn homes(machine: &Topology, workers: Workers<'_>) -> Result<Vec<u32>, String> {
     let count = workers.count.max(1) as usize;
     let gpus = visible_gpus(machine, workers.visible);
+    let names_some = workers
+        .visible
+        .is_some_and(|visible| !visible.trim().is_empty());
+    if gpus.is_empty() && names_some && !machine.gpus.is_empty() {
+        return Err("CUDA_VISIBLE_DEVICES names no GPU that is known".to_owned());
+    }
     if gpus.is_empty() {
         let nodes: Vec<u32> = machine.nodes.keys().copied().collect();
         if nodes.is_empty() {

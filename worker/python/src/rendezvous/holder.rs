@@ -38,10 +38,9 @@ impl RendezvousHolder {
         let until = Instant::now() + duration(timeout)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let slice = left.min(match place {
+            let slice = left.min(match &place {
                 Place::Server(_) => SIGNAL_POLL * 5,
-                // Long enough for its reason: a name that cannot be resolved, a member that does not answer.
-                Place::Etcd(_) => SIGNAL_POLL * 30,
+                Place::Etcd(cluster) => cluster.patience(),
             });
             let attempt = place.clone();
             match py.detach(|| Holder::connect(attempt, run, CALL_TIMEOUT, slice)) {

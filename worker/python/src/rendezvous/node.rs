@@ -6,7 +6,7 @@ use std::{
 };
 
 use elasticrun_core::rendezvous::{Failure, NodeId, Settings};
-use elasticrun_rendezvous::{Error, JoinError, Node, Observed, Pending};
+use elasticrun_rendezvous::{Cluster, Error, JoinError, Node, Observed, Pending};
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
@@ -185,7 +185,14 @@ impl RendezvousNode {
         let text = match error {
             JoinError::Failed(Failure::Unreachable) => {
                 let place = &self.place;
-                format!("no rendezvous at {place}: its server has ended or cannot be reached")
+                match place.starts_with(Cluster::SCHEME) {
+                    true => {
+                        format!("no rendezvous in {place}: etcd cannot be reached, or refuses it")
+                    }
+                    false => format!(
+                        "no rendezvous at {place}: its server has ended or cannot be reached"
+                    ),
+                }
             }
             error => error.to_string(),
         };

@@ -59,12 +59,21 @@ class EtcdEndpoint:
 
     def own_address(self) -> str:
         """An address of this machine that other nodes reach, as far as it can tell."""
-        address = own_address(*self._members[0])
+        address = self._address_on_the_way()
         if not _native.rendezvous_is_loopback(address):
             return address
         # The other nodes have etcd on loopback as well, or they are on this machine.
         name = socket.gethostname()
         return name if _native.rendezvous_is_local(name) else address
+
+    def _address_on_the_way(self) -> str:
+        problem: OSError | None = None
+        for host, port in self._members:
+            try:
+                return own_address(host, port)
+            except OSError as error:
+                problem = error
+        raise RendezvousConnectionError(f"no address of this host on the way to {self}: {problem}; give --local-addr")
 
     def node_id(self, node: str, address: str) -> str:
         """Serves keys at ``address``, and adds where to the id of a node."""

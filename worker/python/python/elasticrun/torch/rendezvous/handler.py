@@ -165,14 +165,18 @@ class ElasticrunRendezvousHandler(RendezvousHandler):
         except RendezvousError as error:
             _logger.warning("the rendezvous of run %s is not closed: %s", self._run_id, error)
         finally:
-            self._endpoint.release(self._node, _run_name(self._run_id), self._rank, self._close_timeout)
-            # Its thread is not in a process that is forked later, which would wait for it.
-            self._worker_store = None
+            rank = self._rank if self._closed else None
+            try:
+                self._endpoint.release(self._node, _run_name(self._run_id), rank, self._close_timeout)
+            finally:
+                # Its thread is not in a process that is forked later, which would wait for it.
+                self._worker_store = None
         return self._closed
 
     @with_errors_of_torch
     def _close_and_exit(self) -> None:
-        self._node.close()
+        if not self._node.closed:
+            self._node.close()
         self._node.exit(self._close_timeout)
 
     def leave(self) -> None:
