@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use elasticrun_core::rendezvous::{
-    BeatNumber, Event, HeartbeatChanges, HolderError, NodeId, Recorded, RequestId, State, Token,
+    BeatNumber, Event, HeartbeatChanges, HolderError, NodeId, RequestId, State, Token,
 };
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-use super::{Heard, decoded, encoded, ids, unusable};
+use super::{Heard, decoded, encoded, not_silent, recorded};
 use crate::etcd::{Beaten, Followed, Refused, Run, Write, follow};
 
 /// The longest pause after the first lost write in a row. It doubles with each further one.
@@ -93,10 +93,7 @@ impl EtcdLink {
                     return Heard::Event(Event::Written { request, token });
                 }
                 Ok(Err(Refused::NotSilent(nodes))) => {
-                    return Heard::Event(match ids(nodes) {
-                        Ok(nodes) => Event::NotSilent { request, nodes },
-                        Err(_) => unusable(request),
-                    });
+                    return Heard::Event(not_silent(request, nodes));
                 }
                 Ok(Err(Refused::Conflict(snapshot))) => snapshot,
                 Err(error) => return Heard::Event(failed(request, &error)),
@@ -115,26 +112,14 @@ impl EtcdLink {
     pub(super) fn heartbeat(&mut self, request: RequestId, node: &NodeId, since: BeatNumber) {
         let (run, node) = (self.run.clone(), node.clone());
         self.ask(async move {
-            let Beaten {
-                number,
-                token,
-                nodes,
-                silent,
-            } = match run.heartbeat(node.as_str(), since.0).await {
-                Ok(beaten) => beaten,
-                Err(error) => return Heard::Event(failed(request, &error)),
-            };
-            Heard::Event(match ids(silent) {
-                Ok(silent) => Event::HeartbeatRecorded {
-                    request,
-                    recorded: Recorded {
-                        number: BeatNumber(number),
-                        nodes,
-                        silent,
-                    },
-                    token: Token(token),
-                },
-                Err(_) => unusable(request),
+            Heard::Event(match run.heartbeat(node.as_str(), since.0).await {
+                Ok(Beaten {
+                    number,
+                    token,
+                    nodes,
+                    silent,
+                }) => recorded(request, number, token, nodes, silent),
+                Err(error) => failed(request, &error),
             })
         });
     }

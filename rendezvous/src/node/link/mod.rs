@@ -8,8 +8,8 @@ mod server;
 use std::time::Duration;
 
 use elasticrun_core::rendezvous::{
-    BeatNumber, Event, HeartbeatChanges, HolderError, InvalidNodeId, NodeId, RequestId, Silence,
-    Snapshot, State, Token,
+    BeatNumber, Event, HeartbeatChanges, HolderError, InvalidNodeId, NodeId, Recorded, RequestId,
+    Silence, Snapshot, State, Token,
 };
 use elasticrun_protocol::rendezvous;
 
@@ -136,6 +136,34 @@ fn encoded(changes: HeartbeatChanges) -> rendezvous::HeartbeatChanges {
         beats: names(changes.beats),
         forgets: names(changes.forgets),
         unless_beaten: changes.unless_beaten.map(silence),
+    }
+}
+
+fn not_silent(request: RequestId, nodes: Vec<String>) -> Event {
+    match ids(nodes) {
+        Ok(nodes) => Event::NotSilent { request, nodes },
+        Err(_) => unusable(request),
+    }
+}
+
+fn recorded(
+    request: RequestId,
+    number: u64,
+    token: u64,
+    nodes: usize,
+    silent: Vec<String>,
+) -> Event {
+    match ids(silent) {
+        Ok(silent) => Event::HeartbeatRecorded {
+            request,
+            recorded: Recorded {
+                number: BeatNumber(number),
+                nodes,
+                silent,
+            },
+            token: Token(token),
+        },
+        Err(_) => unusable(request),
     }
 }
 

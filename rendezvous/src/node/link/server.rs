@@ -6,7 +6,7 @@
 use std::{io, time::Duration};
 
 use elasticrun_core::rendezvous::{
-    BeatNumber, Event, HeartbeatChanges, HolderError, NodeId, Recorded, RequestId, State, Token,
+    BeatNumber, Event, HeartbeatChanges, HolderError, NodeId, RequestId, State, Token,
 };
 use elasticrun_protocol::{
     Blob, frame,
@@ -14,7 +14,7 @@ use elasticrun_protocol::{
 };
 use tokio::{net::TcpStream, task::JoinHandle};
 
-use super::{Heard, decoded, encoded, ids, unusable};
+use super::{Heard, decoded, encoded, not_silent, recorded};
 use crate::{Dialled, Endpoint, Error, connection::Connection};
 
 /// How long one attempt to connect may take. The machine repeats it.
@@ -207,10 +207,7 @@ impl ServerLink {
             }
             ToNode::NotSilent { request, nodes } => {
                 let request = self.answered(request)?;
-                Heard::Event(match ids(nodes) {
-                    Ok(nodes) => Event::NotSilent { request, nodes },
-                    Err(_) => unusable(request),
-                })
+                Heard::Event(not_silent(request, nodes))
             }
             ToNode::HeartbeatRecorded {
                 request,
@@ -220,18 +217,7 @@ impl ServerLink {
                 silent,
             } => {
                 let request = self.answered(request)?;
-                Heard::Event(match ids(silent) {
-                    Ok(silent) => Event::HeartbeatRecorded {
-                        request,
-                        recorded: Recorded {
-                            number: BeatNumber(number),
-                            nodes,
-                            silent,
-                        },
-                        token: Token(token),
-                    },
-                    Err(_) => unusable(request),
-                })
+                Heard::Event(recorded(request, number, token, nodes, silent))
             }
             ToNode::Changed(snapshot) => match decoded(snapshot) {
                 Ok(snapshot) => Heard::Changed(Event::StateChanged(snapshot)),
