@@ -1,22 +1,39 @@
 """PyTorch's tests of its agent, with our back end in place of c10d, and in place of etcd-v2 on a real etcd."""
 
-import contextlib
 import gc
-import tempfile
+import multiprocessing
+import signal
 from collections.abc import Callable
-from pathlib import Path
-from typing import ClassVar
+from types import FrameType
 
 import pytorch_checkout as checkout
-from support.etcd import running_etcd
+from etcd_case import EtcdCase
 
 _cases = checkout.module("test/distributed/elastic/agent/server/test/local_elastic_agent_test.py").LocalElasticAgentTest
 
 
+#: Longer than any test takes, in seconds.
+LIMIT = 300
+
+
 def run(test: Callable[[], None]) -> None:
-    """Runs a test without what earlier ones have left: a fork that collected a torch store would wait for its thread for ever."""
+    """Runs a test without what earlier ones have left: a fork that collected a torch store would wait for its thread for ever.
+
+    A test that hangs fails after LIMIT, and its agents are killed.
+    """
     gc.collect()
-    test()
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(LIMIT)
+    try:
+        test()
+    finally:
+        signal.alarm(0)
+        for agent in multiprocessing.active_children():
+            agent.kill()
+
+
+def _hangs(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"the test has not ended after {LIMIT} s")
 
 
 class AgentTest(_cases):
@@ -39,25 +56,12 @@ class AgentTest(_cases):
         run(test_to_run)
 
 
-class EtcdAgentTest(_cases):
+class EtcdAgentTest(EtcdCase, _cases):
     """The tests with etcd-v2. The rendezvous is in etcd."""
-
-    _etcd: ClassVar[contextlib.ExitStack]
-    _address: ClassVar[str]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls._etcd = contextlib.ExitStack()
-        folder = cls._etcd.enter_context(tempfile.TemporaryDirectory())
-        cls._address = cls._etcd.enter_context(running_etcd(Path(folder))).address
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls._etcd.close()
 
     def run_test_with_backend(self, backend: str, test_to_run: Callable[[], None]) -> None:
         assert backend == "etcd-v2"
-        self._backend, self._endpoint = "elasticrun", self._address
+        self._backend, self._endpoint = "elasticrun", self.address
         run(test_to_run)
 
 

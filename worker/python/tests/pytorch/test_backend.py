@@ -1,14 +1,10 @@
 """PyTorch's tests of any rendezvous back end, on ours."""
 
-import contextlib
-import tempfile
-from pathlib import Path
-from typing import ClassVar
 from unittest import TestCase
 
 import endpoints
 import pytorch_checkout as checkout
-from support.etcd import running_etcd
+from etcd_case import EtcdCase
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from elasticrun import _native
@@ -31,21 +27,8 @@ class BackendTest(TestCase, _mixin):
         assert written
 
 
-class EtcdBackendTest(BackendTest):
-    _etcd: ClassVar[contextlib.ExitStack]
-    _address: ClassVar[str]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls._etcd = contextlib.ExitStack()
-        folder = cls._etcd.enter_context(tempfile.TemporaryDirectory())
-        cls._address = cls._etcd.enter_context(running_etcd(Path(folder))).address
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls._etcd.close()
-
+class EtcdBackendTest(EtcdCase, BackendTest):
     def setUp(self) -> None:
         self._params = endpoints.parameters()
-        self._params.endpoint = self._address
+        self._params.endpoint = self.address
         self._backend = ElasticrunRendezvousBackend(open_endpoint(self._params), self._params.run_id)
