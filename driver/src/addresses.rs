@@ -204,6 +204,7 @@ mod tests {
             epoch: DriverEpoch(1),
             round: Round(2),
             base: Some(commit),
+            base_shards: None,
             keeper: Some(Keeper {
                 host: HostId::new("here"),
                 process: PROCESS,
@@ -213,6 +214,7 @@ mod tests {
             members: vec![Member {
                 process: PROCESS,
                 place: PLACE,
+                seat: None,
             }],
             host_index: 0,
             host_count: 3,

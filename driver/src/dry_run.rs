@@ -5,7 +5,8 @@ use std::fmt::Write;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use crate::config::{
-    Config, Mode, RestartMode, Settings, SlotsPerHost, Source, Workers, launcher_of,
+    Config, Mode, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source, Workers,
+    launcher_of,
 };
 
 /// The ranks of a worker in the first round.
@@ -55,6 +56,12 @@ pub fn describe(settings: &Settings, config: &Config, notes: &[String]) -> Strin
     let mut text = String::new();
     headline(&mut text, settings);
     restarts(&mut text, settings);
+    if settings.workers.replica_group_size == ReplicaGroupSize::All {
+        line(
+            &mut text,
+            format_args!("each worker holds a shard of the state (--replica-group-size all)"),
+        );
+    }
     let command: Vec<_> = settings
         .command
         .iter()

@@ -94,6 +94,39 @@ pub enum Error {
         /// The sender.
         from: &'static str,
     },
+    /// Neither this host nor another holds a shard of the commit that the round begins with.
+    #[error(
+        "shard {shard} of commit {id} is not where the driver saw it: the worker ends and a new one takes its place"
+    )]
+    ShardMissing {
+        /// The commit.
+        id: elasticrun_protocol::CommitId,
+        /// The shard.
+        shard: u32,
+    },
+    /// The base is a whole state, and the state of this process is divided among workers.
+    #[error(
+        "commit {id}, from which the job continues, is not divided among workers, and the state of this worker is: do all \
+         workers run the same program?"
+    )]
+    NotDivided {
+        /// The commit.
+        id: elasticrun_protocol::CommitId,
+    },
+    /// The base is divided among workers, and the state of this process is whole.
+    #[error(
+        "commit {id}, from which the job continues, is divided among workers, and the state of this worker is not: do all \
+         workers run the same program?"
+    )]
+    Divided {
+        /// The commit.
+        id: elasticrun_protocol::CommitId,
+    },
+    /// The state of this process is divided among workers, and the job has no replica groups.
+    #[error(
+        "a state that is divided among workers needs replica groups: start the job with --replica-group-size all"
+    )]
+    NoReplicaGroups,
     /// [`crate::run`] was called before. A process is a worker once.
     #[error(
         "run() was called before in this process or in the one that it was forked from: call it once, for all that is to be trained"

@@ -76,9 +76,11 @@ pub use call_identity::call_identity;
 pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
 pub use elasticrun_core::worker::{Hooks, SetupStep};
 pub use elasticrun_protocol::{
-    CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, control::StopReason,
+    CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, Shard,
+    control::{Seat, StopReason},
 };
 pub use error::{Error, Interrupt};
+pub use round::DividedBase;
 pub use run::run;
 
 pub use sampler::ElasticSampler;

@@ -1,11 +1,17 @@
 //! The commits of this process, in memory that the agent owns.
 
 use elasticrun_core::worker::{Commits, Fingerprint};
-use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round};
 use elasticrun_shm::commit::{CommitFds, CommitWrite, CommitWriter};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, State};
+
+/// The format of the bytes of a whole state: those that [`State::save`] writes.
+const WHOLE: u64 = 0;
+
+/// The format of the bytes of a shard: a header, the layout, and the bytes of tensors.
+const SHARD: u64 = 1;
 
 /// Computes the value by which commits are compared.
 pub(crate) fn fingerprint(bytes: &[u8]) -> Fingerprint {
@@ -88,7 +94,21 @@ impl Memory {
         id: CommitId,
         fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut write = self.writer.begin(id, 0)?;
+        self.write_shard(id.into(), fill)
+    }
+
+    /// As [`write`](Self::write), for a part of a state.
+    pub(crate) fn write_shard(
+        &mut self,
+        key: CommitKey,
+        fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let version = match key.shard.is_whole() {
+            true => WHOLE,
+            false => SHARD,
+        };
+        let mut write = self.writer.begin(key.commit, version)?;
+        write.set_shard(key.shard);
         fill(&mut write)?;
         write.seal(None);
         Ok(())

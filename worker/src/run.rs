@@ -70,7 +70,11 @@ fn set_up(
                 worker.restore_newest(state)?;
             }
             // For SDKs whose states have user callbacks for these steps.
-            SetupStep::Reset | SetupStep::RequireBase | SetupStep::SyncOwn => {}
+            SetupStep::Reset
+            | SetupStep::RequireBase
+            | SetupStep::SyncOwn
+            | SetupStep::LoadShards
+            | SetupStep::SealFirst => {}
             SetupStep::Sync { fresh } => {
                 worker.sync(group, state, fresh)?;
             }

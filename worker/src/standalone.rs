@@ -12,7 +12,7 @@ use std::{
 use elasticrun_protocol::{
     DriverEpoch, Generation, LocalRank, Process, Rank, Round,
     auth::Bytes32,
-    control::{Member, Place, Start},
+    control::{Member, Place, Seat, Start},
 };
 use elasticrun_shm::{
     commit::CommitMemory,
@@ -66,11 +66,17 @@ pub(crate) fn start(left: Option<Round>) -> StartedRound {
             cross_size: 1,
             local_rank: None,
         },
+        seat: Some(Seat {
+            group: 0,
+            shard: 0,
+            of: 1,
+        }),
     };
     let start = Start {
         epoch: DriverEpoch(0),
         round,
         base: None,
+        base_shards: None,
         keeper: None,
         size: 1,
         members: vec![member],

@@ -16,13 +16,14 @@ use std::{
 
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_core::worker::{Event, Hooks, Machine, RoundId, SetupStep};
-use elasticrun_protocol::{CommitId, store::Namespace};
+use elasticrun_protocol::{CommitId, CommitKey, Shard, store::Namespace};
+use elasticrun_shm::commit::CommitWrite;
 use elasticrun_shm::page::{BoundaryCounter, BoundaryOutcome, Phase, WorkerPage};
 
 use crate::{
     Error, State, Store, World,
     agent::{AgentConnection, Inbox, NextJoin, StartedRound},
-    round::{classify, connect, fetch_base, record_error, sync},
+    round::{DividedBase, classify, connect, fetch_base, open_divided, record_error, sync},
     sched_boost::{SchedBoost, UntilFirstBoundary},
     state,
 };
@@ -162,8 +163,11 @@ impl Worker {
     /// order.
     ///
     /// # Errors
-    /// [`Error::OutOfRound`] outside of a round.
+    /// [`Error::OutOfRound`] outside of a round. For a state that is divided among workers,
+    /// [`Error::NoReplicaGroups`]; [`Error::Divided`] and [`Error::NotDivided`] for a base of the
+    /// other kind.
     pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Error> {
+        self.check_division(hooks.divided)?;
         Ok(self
             .agent
             .inbox
@@ -178,6 +182,88 @@ impl Worker {
     pub fn fetch_base(&mut self) -> Result<(), Error> {
         let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
         fetch_base(&mut self.agent, &mut active.started)
+    }
+
+    /// Whether the base of the round and the state of this process are of one kind.
+    fn check_division(&self, divided: bool) -> Result<(), Error> {
+        let active = self.round.as_ref().ok_or(Error::NO_ROUND)?;
+        let start = &active.started.start;
+        match (divided, start.base, start.base_shards) {
+            (true, ..) if active.world.seat.is_none() => Err(Error::NoReplicaGroups),
+            (true, Some(id), None) => Err(Error::NotDivided { id }),
+            (false, Some(id), Some(_)) => Err(Error::Divided { id }),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`SetupStep::LoadShards`]: opens the base of the round, whose shards this host holds. `None`
+    /// if the round has no base. Call [`loaded_shards`](Self::loaded_shards) when the live state is
+    /// made of it.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn load_shards(&mut self) -> Result<Option<DividedBase>, Error> {
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        let (inbox, memory) = (&self.agent.inbox, &mut self.agent.memory);
+        let base = inbox.with_machine(|machine| machine.load_shards(memory))?;
+        base.map(|id| open_divided(&self.agent, &active.started, id))
+            .transpose()
+    }
+
+    /// The live state was made of the base of the round.
+    pub fn loaded_shards(&mut self) {
+        self.agent.inbox.with_machine(Machine::loaded_shards);
+    }
+
+    /// [`SetupStep::SealFirst`]: seals the shard of this process as commit 0 of the round. All
+    /// members then compare what must be alike, and call [`all_sealed`](Self::all_sealed).
+    ///
+    /// # Errors
+    /// [`Error::Save`] and [`Error::Commit`].
+    pub fn seal_first_shard(
+        &mut self,
+        shard: Shard,
+        state: &(impl State + ?Sized),
+    ) -> Result<CommitId, Error> {
+        let id = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
+        self.write_shard(id, shard, state)?;
+        Ok(id)
+    }
+
+    /// All members have sealed their shards as commit 0 of the round.
+    pub fn all_sealed(&mut self) {
+        self.agent.inbox.with_machine(Machine::all_sealed);
+    }
+
+    /// As [`seal`](Self::seal), for the shard of this process. All members must have sealed the
+    /// commit before: an earlier barrier of the round shows that.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn seal_shard(
+        &mut self,
+        shard: Shard,
+        state: &(impl State + ?Sized),
+    ) -> Result<CommitId, Error> {
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        let inbox = &self.agent.inbox;
+        let id = inbox.with_machine_in_round(active.started.id(), Machine::commit)?;
+        active.boundaries.wait_until_leased();
+        self.write_shard(id, shard, state)?;
+        self.agent.page.count_commit();
+        (self.agent.inbox).with_machine(|machine| machine.committed(id));
+        Ok(id)
+    }
+
+    fn write_shard(
+        &mut self,
+        commit: CommitId,
+        shard: Shard,
+        state: &(impl State + ?Sized),
+    ) -> Result<(), Error> {
+        let key = CommitKey { commit, shard };
+        let write = |write: &mut CommitWrite<'_>| state.save(write).map_err(Error::Save);
+        self.agent.memory.write_shard(key, write)
     }
 
     /// Marks the state as changing. It is known again at the next common boundary or sync.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use elasticrun_protocol::{
     CommitId, LocalRank, Process, Round,
-    control::{Member, Start},
+    control::{Member, Seat, Start},
 };
 
 /// The members of a round, from the view of one of them.
@@ -22,6 +22,7 @@ pub struct World {
     pub(crate) cross_size: u32,
     pub(crate) round: Round,
     pub(crate) base: Option<CommitId>,
+    pub(crate) seat: Option<Seat>,
     pub(crate) coordinator: SocketAddr,
     pub(crate) prefix: String,
 }
@@ -39,6 +40,7 @@ impl World {
             cross_size: place.cross_size,
             round: start.round,
             base: start.base,
+            seat: member.seat,
             coordinator: start.coordinator,
             prefix: start.prefix.clone(),
         }
@@ -88,6 +90,11 @@ impl World {
     /// commits of earlier rounds are void.
     pub fn base(&self) -> Option<CommitId> {
         self.base
+    }
+
+    /// The part of the state that this worker holds. `None` in a job whose workers each hold the whole state.
+    pub fn seat(&self) -> Option<Seat> {
+        self.seat
     }
 
     /// An address at which rank 0 of this round may open a rendezvous of another library.

@@ -471,6 +471,19 @@ pub enum Decision {
         /// The round that started last.
         newer: Round,
     },
+    /// Reachable memory lacks shards of a commit that is newer than the base.
+    CommitIncomplete {
+        /// The commit.
+        commit: CommitId,
+        /// The number of its shards.
+        shards: u32,
+        /// The number of those that are missing.
+        missing: u32,
+        /// The first of them.
+        first: Vec<u32>,
+        /// The newest complete commit, which is used.
+        base: Option<CommitId>,
+    },
     /// A commit is complete in the durable store.
     DurableWritten {
         /// The host whose agent wrote it.

@@ -40,6 +40,15 @@ pub enum RestartMode {
     Auto,
 }
 
+/// The number of workers that hold one whole state together (`--replica-group-size`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaGroupSize {
+    /// Each worker holds the whole state.
+    One,
+    /// All workers of a round hold one state together: each holds a shard.
+    All,
+}
+
 /// Settings of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -104,6 +113,8 @@ pub struct Settings {
     pub resume_from: Option<ResumeFrom>,
     /// The effect of a failure or a change on processes. Without effect in a job that is not elastic.
     pub restart_mode: RestartMode,
+    /// The number of workers that hold one whole state together.
+    pub replica_group_size: ReplicaGroupSize,
 }
 
 /// How long agents may take to reach a later driver, beyond the heartbeat timeout: their longest pause between two dials, and
@@ -156,6 +167,7 @@ impl Settings {
             durable: false,
             resume_from: None,
             restart_mode: RestartMode::Auto,
+            replica_group_size: ReplicaGroupSize::One,
         }
     }
 

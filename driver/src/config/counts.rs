@@ -49,6 +49,7 @@ pub(super) fn workers(
         min_np,
         max_np,
         spares: config.spares.value,
+        replica_group_size: config.replica_group_size.value,
     })
 }
 

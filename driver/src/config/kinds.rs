@@ -84,6 +84,20 @@ word_setting!(RestartMode, "in-process, process or auto",
     "auto" => RestartMode::Auto,
 );
 
+/// The number of workers that hold one whole state together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplicaGroupSize {
+    /// Each worker holds the whole state.
+    One,
+    /// All workers of a round hold one state together: each holds a shard.
+    All,
+}
+
+word_setting!(ReplicaGroupSize, "1 or all",
+    "1" => ReplicaGroupSize::One,
+    "all" => ReplicaGroupSize::All,
+);
+
 /// Whose environment workers on other hosts have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkerEnv {

@@ -35,6 +35,7 @@ mod paths;
 mod plugin;
 mod prefix_template;
 mod preload;
+mod replica_groups;
 mod replication;
 mod resolve;
 mod settings;
@@ -59,8 +60,8 @@ pub use hosts::HostList;
 pub(crate) use journal::lease as lease_in_etcd;
 pub use journal::{EtcdPlace, JournalPlace};
 pub use kinds::{
-    BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
-    SlotsPerHost, WorkerEnv,
+    BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, ReplicaGroupSize,
+    RestartMode, SlotsPerHost, WorkerEnv,
 };
 pub use layer::{Origin, flag, variable};
 pub use line_filters::LineFilters;

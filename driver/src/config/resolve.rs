@@ -14,7 +14,7 @@ use super::{
     layer::Origin,
     locality::launcher_of,
     network::check_interfaces,
-    paths, replication,
+    paths, replica_groups, replication,
     settings::{
         Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
         Timeouts,
@@ -39,6 +39,7 @@ impl Settings {
             });
         }
         exclusive_hosts(config)?;
+        replica_groups::check(config)?;
         host_sources::check_spark_is_alone(config)?;
         paths::check(config)?;
         let fixed = paths::fixed_hosts(config)?;

@@ -14,7 +14,10 @@ use super::{
     cooldown::CooldownRange,
     durable::ResumeFrom,
     journal::EtcdPlace,
-    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost, WorkerEnv},
+    kinds::{
+        FailureDomain, Launcher, LogFormat, LogLevel, ReplicaGroupSize, RestartMode, SlotsPerHost,
+        WorkerEnv,
+    },
     line_filters::LineFilters,
     local_ranks::LocalRanks,
     network::SshOption,
@@ -73,6 +76,8 @@ pub struct Workers {
     pub max_np: Option<NonZeroU32>,
     /// Workers beyond `max_np` that wait. 0 when `max_np` is none.
     pub spares: u32,
+    /// The number of workers that hold one whole state together.
+    pub replica_group_size: ReplicaGroupSize,
 }
 
 /// Where hosts come from. All sources are merged by host.

@@ -27,8 +27,8 @@ use super::{
     hosts::HostList,
     journal::JournalPlace,
     kinds::{
-        BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode,
-        SlotsPerHost, WorkerEnv,
+        BlacklistPolicy, Encryption, FailureDomain, Launcher, LogFormat, LogLevel,
+        ReplicaGroupSize, RestartMode, SlotsPerHost, WorkerEnv,
     },
     layer::{Layers, Origin},
     line_filters::LineFilters,
@@ -193,6 +193,8 @@ settings! {
         max_np "max-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("max-num-proc");
         /// Workers beyond --max-np that are started and wait to replace a failed worker
         spares "spares" "N": u32 = 0, plain;
+        /// Workers that hold one whole state together: 1 (each holds all of it), or all (each holds a shard)
+        replica_group_size "replica-group-size" "1|all": ReplicaGroupSize = ReplicaGroupSize::One, plain;
         /// Slots per host when discovery reports none; auto: the number of its GPUs, else 1
         slots_per_host "slots-per-host" "N|auto": SlotsPerHost = SlotsPerHost::Auto,
             |arg| arg.visible_alias("slots");

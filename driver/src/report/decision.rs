@@ -148,6 +148,25 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
                 "warning: no host that may keep commits of round {newer} is in reach: the job goes back to {from}, and does the steps after it again"
             )
         }
+        Decision::CommitIncomplete {
+            commit,
+            shards,
+            missing,
+            first,
+            base,
+        } => {
+            let from = base.map_or("no older commit is complete".into(), |base| {
+                format!("the job continues from commit {base}")
+            });
+            let mut names: Vec<_> = first.iter().map(u32::to_string).collect();
+            if first.len() < *missing as usize {
+                names.push("...".into());
+            }
+            format!(
+                "warning: commit {commit} is incomplete, {missing} of its {shards} shards are lost ({}): {from}",
+                names.join(", ")
+            )
+        }
         Decision::DurableLoading {
             host,
             run_id,
@@ -224,6 +243,7 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         decision,
         Decision::AwaitingNewer { .. }
             | Decision::WentBack { .. }
+            | Decision::CommitIncomplete { .. }
             | Decision::ReplicaFailed { .. }
             | Decision::ReplicasLacking { .. }
             | Decision::DurableFailed { .. }

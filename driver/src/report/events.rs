@@ -204,6 +204,18 @@ impl Event {
             Decision::WentBack { base, newer } => {
                 Self::warn("older_commit_used", [json!({"base": base, "newer": newer})])
             }
+            Decision::CommitIncomplete {
+                commit,
+                shards,
+                missing,
+                first,
+                base,
+            } => Self::warn(
+                "commit_incomplete",
+                [
+                    json!({"commit": commit, "shards": shards, "missing": missing, "first_missing": first, "base": base}),
+                ],
+            ),
             Decision::DurableWritten {
                 host,
                 commit,
@@ -527,7 +539,14 @@ mod tests {
                 base: base(),
                 newer: round,
             },
-            Decision::WentBack { .. } => Decision::DurableWritten {
+            Decision::WentBack { .. } => Decision::CommitIncomplete {
+                commit: base().expect("there is one"),
+                shards: 8,
+                missing: 2,
+                first: vec![3, 4],
+                base: base(),
+            },
+            Decision::CommitIncomplete { .. } => Decision::DurableWritten {
                 host,
                 commit: base().expect("there is one"),
                 bytes: 1 << 20,

@@ -6,14 +6,15 @@ use elasticrun_core::agent::{Command, Copied, End, Event};
 use elasticrun_protocol::{
     AgentReport, CommitId, FromAgent, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
-    control::{Exit, Keeper, Spawn, Start, StoredCommit},
+    control::{BaseShards, Exit, Keeper, Spawn, Start, StoredCommit},
+    local::DESCRIPTORS_OF_SHARD,
 };
-use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
+use elasticrun_shm::{fds::MAX_FDS, liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::time::Instant;
 
 use crate::{
     agent::{Agent, LivenessEvent},
-    local::{AttachRequest, SharedFd},
+    local::{AttachRequest, Purpose, SharedFd},
     numa::Bound,
     process::{Directives, ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
     region::Region,
@@ -352,15 +353,19 @@ impl Agent {
                     "it is not of the process that the agent started",
                 );
             }
-            ProcessState::Running { .. } if request.for_store.is_some() => {
-                return self.open_store(request);
-            }
-            ProcessState::Running { .. } if worker.is_attached() => {
-                return refuse(&mut request, "another process has attached as this worker");
-            }
             ProcessState::Running { .. } => {}
             ProcessState::Ended(_) => return refuse(&mut request, "its process has ended"),
         }
+        let buffers = match request.purpose {
+            Purpose::Store { version } => return self.open_store(request, version),
+            Purpose::Shards { commit, shards } => {
+                return self.send_shards(request, commit, shards);
+            }
+            Purpose::Attach { .. } if worker.is_attached() => {
+                return refuse(&mut request, "another process has attached as this worker");
+            }
+            Purpose::Attach { buffers } => buffers,
+        };
         let Some(memory) = self.memories.get(process) else {
             return refuse(&mut request, "its memory is gone");
         };
@@ -373,7 +378,7 @@ impl Agent {
                 seen_at: Instant::now(),
             });
         });
-        let fds = memory.descriptors(request.buffers);
+        let fds = memory.descriptors(buffers);
         let (watch, fds) = match (watch, fds) {
             (Ok(watch), Ok(fds)) => (watch, fds),
             (Err(error), _) | (_, Err(error)) => {
@@ -412,14 +417,12 @@ impl Agent {
 }
 
 impl Agent {
-    /// Opens a connection for store requests. Only the attached process may: its children would read its answers.
-    fn open_store(&self, mut request: Box<AttachRequest>) {
+    /// Opens a connection for store requests.
+    fn open_store(&self, mut request: Box<AttachRequest>, version: u16) {
         let process = request.process;
-        let worker = self.processes.get(&process);
-        if !worker.is_some_and(|worker| worker.is_attached_as(request.pid)) {
-            return refuse(&mut request, "it has not attached as this worker");
+        if !self.has_attached(&request) {
+            return refuse(&mut request, NOT_ATTACHED);
         }
-        let version = request.for_store.unwrap_or_default();
         match request.connection.into_std() {
             Ok(stream) => self.store.open(WorkerOpening {
                 process,
@@ -431,6 +434,42 @@ impl Agent {
         }
     }
 }
+
+impl Agent {
+    fn has_attached(&self, request: &AttachRequest) -> bool {
+        let worker = self.processes.get(&request.process);
+        worker.is_some_and(|worker| worker.is_attached_as(request.pid))
+    }
+
+    /// Sends the copies that this host holds of a commit that is divided among workers, dead and living: for each shard
+    /// the buffers of one process.
+    fn send_shards(&self, request: Box<AttachRequest>, commit: CommitId, layout: BaseShards) {
+        let mut request = request;
+        if !self.has_attached(&request) {
+            return refuse(&mut request, NOT_ATTACHED);
+        }
+        let held = self.memories.shards(commit, layout);
+        let mut left = held.chunks(MAX_FDS / DESCRIPTORS_OF_SHARD).peekable();
+        loop {
+            let part = left.next().unwrap_or_default();
+            let message = ToWorker::Shards {
+                shards: part.iter().map(|(index, _)| *index).collect(),
+                more: left.peek().is_some(),
+            };
+            let fds = part.iter().flat_map(|(_, fds)| fds.iter().map(Arc::clone));
+            if let Err(error) = request.connection.send(&message, fds.collect()) {
+                return spans::worker(request.process)
+                    .in_scope(|| tracing::warn!(%error, "a worker cannot be sent shards"));
+            }
+            if left.peek().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Why a further connection is refused. Only the attached process may have one: its children would read its answers.
+const NOT_ATTACHED: &str = "it has not attached as this worker";
 
 fn refuse(request: &mut AttachRequest, why: &str) {
     spans::worker(request.process).in_scope(|| {

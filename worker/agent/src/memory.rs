@@ -8,14 +8,14 @@ use std::{
 };
 
 use elasticrun_core::{Time, agent};
-use elasticrun_protocol::{Boundary, CommitId, Process, Round};
+use elasticrun_protocol::{Boundary, CommitId, CommitKey, Process, Round, control::BaseShards};
 use elasticrun_shm::{
     commit::{self, Commit, CommitFds, CommitMemory, CommitReader, Info, PinnedCommit},
     page::{self, AgentPage, Phase},
     sched,
 };
 
-use crate::{clock::Clock, deferred_free::DeferredFree, spans};
+use crate::{clock::Clock, deferred_free::DeferredFree, local::SharedFd, spans};
 
 /// Why a worker's memory cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +127,9 @@ impl CommitCopy {
     }
 }
 
+/// A shard by its index, and the descriptors of the buffers that hold it.
+pub(crate) type Descriptors = (u32, Vec<SharedFd>);
+
 /// The memories of all processes. An unknown process reads as one that did nothing.
 #[derive(Debug)]
 pub(crate) struct Memories {
@@ -212,6 +215,34 @@ impl Memories {
         Some(memory.commits.read_only_pair(commit))
     }
 
+    /// The shards of a commit with this layout, each once, by index: read-only descriptors of the buffers of a process
+    /// that holds it.
+    pub(crate) fn shards(&self, commit: CommitId, layout: BaseShards) -> Vec<Descriptors> {
+        let is_part = |key: &CommitKey| {
+            let shard = key.shard;
+            key.commit == commit && shard.layout == layout.layout && shard.of == layout.of
+        };
+        let mut holders = BTreeMap::new();
+        for process in self.by_process.keys() {
+            let commits = agent::Memory::commits(self, *process).into_iter();
+            for key in commits.filter(is_part) {
+                holders.entry(key.shard.index).or_insert(*process);
+            }
+        }
+        let descriptors = holders.into_iter().filter_map(|(index, process)| {
+            let fds = match self.read_only(process, commit)? {
+                Ok(fds) => fds.into_iter().map(Arc::new).collect(),
+                Err(error) => {
+                    spans::worker(process)
+                        .in_scope(|| tracing::error!(%error, "commits cannot be handed out"));
+                    return None;
+                }
+            };
+            Some((index, fds))
+        });
+        descriptors.collect()
+    }
+
     /// The commit memories, for readers on other threads.
     pub(crate) fn registry(&self) -> &CommitRegistry {
         &self.registry
@@ -263,12 +294,12 @@ impl agent::Memory for Memories {
         }
     }
 
-    fn commits(&self, process: Process) -> Vec<CommitId> {
+    fn commits(&self, process: Process) -> Vec<CommitKey> {
         let Some(memory) = self.by_process.get(&process) else {
             return Vec::new();
         };
         match memory.reader.commits() {
-            Ok(infos) => infos.into_iter().map(|info| info.id).collect(),
+            Ok(infos) => infos.iter().map(Info::key).collect(),
             Err(error) => {
                 spans::worker(process)
                     .in_scope(|| tracing::warn!(%error, "the commits of a worker cannot be read"));

@@ -236,6 +236,13 @@ pub struct Shard {
     pub of: u32,
 }
 
+impl Shard {
+    /// Whether this is a whole state, which is not divided.
+    pub fn is_whole(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Default for Shard {
     fn default() -> Self {
         Self {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     CommitId, Generation, LocalRank, Round,
     auth::Bytes32,
-    control::{Member, Start, StopReason},
+    control::{BaseShards, Member, Start, StopReason},
     millis,
 };
 
@@ -65,11 +65,26 @@ pub enum FromWorker {
         #[serde(default = "version_3")]
         version: u16,
     },
+    /// The only message on a further connection of an attached worker: a request for copies of a commit that is divided
+    /// among workers. The answer is as many [`ToWorker::Shards`] as needed.
+    AskShards {
+        /// The slot of the worker.
+        local_rank: LocalRank,
+        /// The start of the worker.
+        generation: Generation,
+        /// The commit.
+        commit: CommitId,
+        /// Its layout.
+        shards: BaseShards,
+    },
     /// The only message on a connection of any process of this user: a request for the identity by which workers prove
     /// themselves to the program whose function they call. The answer is [`ToWorker::CallIdentity`]. It does not attach
     /// the process.
     AskCallIdentity,
 }
+
+/// The number of descriptors for each shard of [`ToWorker::Shards`].
+pub const DESCRIPTORS_OF_SHARD: usize = 2;
 
 /// An identity (`elasticrun_tls::Identity`) as JSON text. The `Debug` output does not contain it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +142,14 @@ pub enum ToWorker {
     StoreReady {
         /// The protocol version that both sides speak: at least 4.
         version: u16,
+    },
+    /// An answer to [`FromWorker::AskShards`]. [`DESCRIPTORS_OF_SHARD`] descriptors for each shard come with it: two buffers
+    /// of the process that holds it, one of which has the commit.
+    Shards {
+        /// The indices of shards that this host holds.
+        shards: Vec<u32>,
+        /// Whether a further answer follows.
+        more: bool,
     },
     /// The answer to [`FromWorker::AskCallIdentity`] and the last message of its connection.
     CallIdentity {

@@ -62,7 +62,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
     let stream = UnixStream::connect(&socket).map_err(|error| Error::AgentLost {
         why: format!("{}: {error}", socket.display()),
     })?;
-    let store = Client::for_worker(socket.into(), process);
+    let store = Client::for_worker(socket.clone().into(), process);
     let inbox = Arc::new(Inbox::with_store(store));
     let reader = stream.try_clone();
     let reader = reader.map_err(Error::system("use the agent's socket"))?;
@@ -87,7 +87,10 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
     liveness::announce_exit(&welcome.page);
     tracing::debug!(%process, "attached to the agent");
     Ok(Some(AgentConnection {
-        transport: Transport::Agent(stream),
+        transport: Transport::Agent {
+            stream,
+            socket: socket.into(),
+        },
         inbox,
         page: welcome.page,
         memory: Memory::open(welcome.commits, welcome.commit_memory)?,

@@ -1,6 +1,6 @@
 //! A worker's connection to its agent, and the resources received from it.
 
-use std::{net::TcpListener, os::unix::net::UnixStream, sync::Arc, time::Duration};
+use std::{net::TcpListener, os::unix::net::UnixStream, path::PathBuf, sync::Arc, time::Duration};
 
 use elasticrun_core::worker::Announcement;
 use elasticrun_protocol::{FromWorker, Round, auth::Bytes32, frame, local::WorkerIdentity};
@@ -34,7 +34,12 @@ pub(crate) struct AgentConnection {
 /// The source of rounds.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    Agent(UnixStream),
+    Agent {
+        /// The connection on which this process has attached.
+        stream: UnixStream,
+        /// The path of the agent's socket, for further connections.
+        socket: PathBuf,
+    },
     /// No agent: this is a single process.
     Standalone,
 }
@@ -46,7 +51,7 @@ impl AgentConnection {
         self.page.set_phase(Phase::Waiting);
         let left = announcement.left;
         match &self.transport {
-            Transport::Agent(stream) => {
+            Transport::Agent { stream, .. } => {
                 let port = self.listener.local_addr();
                 let join = FromWorker::Join {
                     left: left.map(|left| left.round),
@@ -71,7 +76,7 @@ impl AgentConnection {
     /// Reports that training is done.
     pub(crate) fn finish(&self, round: Round) {
         self.page.set_phase(Phase::Finished);
-        if let Transport::Agent(stream) = &self.transport
+        if let Transport::Agent { stream, .. } = &self.transport
             && let Err(error) = send(stream, &FromWorker::Finished { round })
         {
             tracing::warn!(%error, "training is done, and the agent cannot be told");
@@ -80,7 +85,7 @@ impl AgentConnection {
 
     /// Reports that this process has failed.
     pub(crate) fn fail(&self) {
-        if let Transport::Agent(stream) = &self.transport
+        if let Transport::Agent { stream, .. } = &self.transport
             && let Err(error) = send(stream, &FromWorker::Failed)
         {
             tracing::debug!(%error, "the agent will see the end of this process");

@@ -14,4 +14,4 @@ mod welcome;
 pub(crate) use attach::SOCKET;
 pub(crate) use connection::{AgentConnection, Transport};
 pub(crate) use inbox::{Inbox, NextJoin, StartedRound};
-pub(crate) use request::request;
+pub(crate) use request::{Answers, request};

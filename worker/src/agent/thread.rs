@@ -195,8 +195,10 @@ impl AgentThread {
                 });
             }
             // Sent only over the connections of the store and of the call key.
-            ToWorker::StoreOpened | ToWorker::StoreReady { .. } | ToWorker::CallIdentity { .. } => {
-            }
+            ToWorker::StoreOpened
+            | ToWorker::StoreReady { .. }
+            | ToWorker::Shards { .. }
+            | ToWorker::CallIdentity { .. } => {}
             ToWorker::Abort { round } => self.inbox.abort(round),
             ToWorker::Stop { why } => self.inbox.end(Ended::Stopped(why)),
         }

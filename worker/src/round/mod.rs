@@ -3,9 +3,12 @@
 
 mod connect;
 mod fetch;
+mod shards;
 mod sync;
 
 pub(crate) use connect::connect;
+pub use shards::DividedBase;
+pub(crate) use shards::open_divided;
 pub(crate) use sync::{fetch_base, sync};
 
 use elasticrun_collectives::Error as GroupError;

@@ -477,6 +477,7 @@ fn members(workers: &[&mut Worker]) -> Vec<Member> {
             cross_size: 1,
             local_rank: None,
         },
+        seat: None,
     };
     workers.iter().zip(0..).map(member).collect()
 }
@@ -486,6 +487,7 @@ fn round_of(round: u64, size: usize) -> Start {
         epoch: EPOCH,
         round: Round(round),
         base: None,
+        base_shards: None,
         keeper: None,
         size: size as u32,
         members: Vec::new(),

@@ -148,6 +148,7 @@ impl Agent {
         let held = |process: Process| Held {
             process,
             commit: None,
+            shard: Default::default(),
             empty: false,
             data_port: 3,
         };

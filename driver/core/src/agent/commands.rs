@@ -184,10 +184,10 @@ impl Machine {
 
     /// Frees the memory of dead processes that no round from this one on needs. Commits older than the base are not needed
     /// again. The base itself stays for one more round, in one copy: that of the keeper, if the keeper is one of these
-    /// processes. If this host has nothing else, an older commit stays until it has ([`Self::drop_fallback`]).
+    /// processes. Of a divided base all copies stay, since each may be the only one of its shard. If this host has nothing else, an older commit stays until it has ([`Self::drop_fallback`]).
     fn forget_kept(&mut self, start: &Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let base = start.base;
-        let newest = |process: &Process| memory.commits(*process).first().copied();
+        let newest = |process: &Process| memory.newest(*process);
         let holds_base = |process: &&Process| newest(process) == base;
         let keeper = start.keeper.as_ref().map(|keeper| &keeper.process);
         let copy = keeper
@@ -196,11 +196,13 @@ impl Machine {
             .or_else(|| self.kept.iter().find(holds_base))
             .copied()
             .filter(|_| !planted(Mutant::EqualForgotten));
+        let is_divided = start.base_shards.is_some();
         let fallback = self.fallback(base, memory);
         self.replicas.fallback = fallback;
         let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) =
             (self.kept.iter().copied()).partition(|process| {
-                [copy, fallback].contains(&Some(*process)) || newest(process) > base
+                let is_shard = is_divided && holds_base(&process);
+                is_shard || [copy, fallback].contains(&Some(*process)) || newest(process) > base
             });
         self.kept = kept;
         out.extend((forgotten.into_iter()).map(|process| Command::Forget { process }));

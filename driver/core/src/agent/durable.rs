@@ -74,7 +74,7 @@ impl Machine {
         let Some((process, size)) = self.durable.source else {
             return;
         };
-        let newest = memory.commits(process).first().copied();
+        let newest = memory.newest(process);
         if newest > self.durable.written {
             self.durable.pending = Some(now + patience);
             out.push(Command::WriteDurable { process, size });

@@ -1,6 +1,6 @@
 //! The memory that an agent shares with its workers, as a port of the machine.
 
-use elasticrun_protocol::{Boundary, CommitId, Process, Round};
+use elasticrun_protocol::{Boundary, CommitId, CommitKey, Process, Round};
 
 use crate::Time;
 
@@ -20,7 +20,11 @@ pub trait Memory {
         let _ = (process, until);
     }
     /// The complete commits in the memory of a process, newest first. The process may be dead.
-    fn commits(&self, process: Process) -> Vec<CommitId>;
+    fn commits(&self, process: Process) -> Vec<CommitKey>;
+    /// The newest of them.
+    fn newest(&self, process: Process) -> Option<CommitId> {
+        self.commits(process).first().map(|key| key.commit)
+    }
     /// The number of heartbeats of a process.
     fn beats(&self, process: Process) -> u64;
     /// Whether the thread that sends the heartbeats of a process waits for a processor.

@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    AgentReport, CommitId, Process, Round,
+    AgentReport, CommitId, CommitKey, Process, Round,
     control::{Keeper, ReplicaSource},
 };
 
@@ -131,7 +131,7 @@ impl Machine {
             .kept
             .iter()
             .filter(|process| process.local_rank == NO_SLOT);
-        let newest = replicas.filter_map(|process| memory.commits(*process).first().copied());
+        let newest = replicas.filter_map(|process| memory.newest(*process));
         let stays = newest.filter(|commit| self.follows(*commit)).max();
         if stays.is_some() && self.may_replace() {
             self.drop_replicas(memory, out, |newest| newest != stays);
@@ -183,6 +183,7 @@ impl Machine {
     /// The newest commit of what is followed in the memory of a dead process, or of one that never lived.
     fn newest_replicated(&self, memory: &dyn Memory) -> Option<CommitId> {
         let commits = (self.kept.iter()).flat_map(|process| memory.commits(*process));
+        let commits = commits.map(|key| key.commit);
         commits.filter(|commit| self.follows(*commit)).max()
     }
 
@@ -254,14 +255,19 @@ impl Machine {
     pub(super) fn held_in_memory(&self, memory: &dyn Memory) -> Option<CommitId> {
         self.setup.replication?;
         let processes = self.workers.keys().chain(&self.kept);
-        let newest = processes.filter_map(|process| memory.commits(*process).first().copied());
+        let newest = processes.filter_map(|process| memory.newest(*process));
         newest.max()
     }
 
     /// The dead process with the newest older commit, if a round begins from a base that this host does not hold.
     pub(super) fn fallback(&self, base: Option<CommitId>, memory: &dyn Memory) -> Option<Process> {
         let base = base.filter(|_| self.setup.replication.is_some())?;
-        let holds = |process: &Process| memory.commits(*process).contains(&base);
+        let holds = |process: &Process| {
+            memory
+                .commits(*process)
+                .iter()
+                .any(|key| key.commit == base)
+        };
         let has_base = self.workers.keys().chain(&self.kept).any(holds);
         if has_base || planted(Mutant::ReplicaGivenUp) {
             return None;
@@ -275,7 +281,7 @@ impl Machine {
             commit.round == base.round || known.is_none_or(of_known)
         };
         let older = (self.kept.iter()).filter_map(|process| {
-            let newest = memory.commits(*process).first().copied()?;
+            let newest = memory.newest(*process)?;
             (newest < base).then(|| ((is_valid(newest), newest), *process))
         });
         older.max().map(|(_, process)| process)
@@ -291,7 +297,7 @@ impl Machine {
             return;
         }
         let (round, base) = (started.round, started.base);
-        let is_newer = |commit: &CommitId| commit.round >= round || Some(*commit) == base;
+        let is_newer = |key: &CommitKey| key.commit.round >= round || Some(key.commit) == base;
         let others = self.workers.keys().chain(&self.kept);
         let mut others = others.filter(|process| **process != fallback);
         if others.any(|process| memory.commits(*process).iter().any(is_newer)) {
@@ -310,7 +316,7 @@ impl Machine {
         is_dropped: impl Fn(Option<CommitId>) -> bool,
     ) {
         let dropped = |process: &Process| {
-            process.local_rank == NO_SLOT && is_dropped(memory.commits(*process).first().copied())
+            process.local_rank == NO_SLOT && is_dropped(memory.newest(*process))
         };
         let dropped: Vec<_> = self.kept.extract_if(.., |p| dropped(p)).collect();
         out.extend(

@@ -74,7 +74,9 @@ impl Machine {
             // As certain as a death, and followed by an exit.
             FromWorker::Failed => self.died(now, process, out),
             // The worker uses another connection for this request. On this connection it changes nothing.
-            FromWorker::OpenStore { .. } | FromWorker::AskCallIdentity => {}
+            FromWorker::OpenStore { .. }
+            | FromWorker::AskShards { .. }
+            | FromWorker::AskCallIdentity => {}
             FromWorker::Finished { round } => {
                 let trains =
                     matches!(worker.life, Life::Training { round: own, .. } if own == round);
@@ -105,7 +107,9 @@ impl Machine {
         let mut members = Vec::with_capacity(plan.members.len());
         for process in &plan.members {
             match self.workers.get(process) {
-                Some(worker) if worker.life == Life::Joined => members.push(worker.held(*process)),
+                Some(worker) if worker.life == Life::Joined => {
+                    members.push(worker.held(*process, memory));
+                }
                 _ => return,
             }
         }
@@ -115,10 +119,7 @@ impl Machine {
             .keys()
             .filter(|process| !plan.members.contains(process));
         let mut kept: Vec<_> = (others.chain(&self.kept))
-            .map(|process| Kept {
-                process: *process,
-                commits: memory.commits(*process),
-            })
+            .map(|process| Kept::new(*process, &memory.commits(*process)))
             .filter(|kept| !kept.commits.is_empty())
             .collect();
         kept.extend(older_commits(&members, memory));
@@ -214,19 +215,16 @@ impl Machine {
     }
 }
 
-/// The older commits of members, each once. The newest one may be void, so that the round must begin from an older one. A
-/// process that keeps its state itself cannot go back to it.
+/// The older commits of members, each shard of each commit once. The newest one may be void or incomplete, so that the round
+/// must begin from an older one. A process that keeps its state itself cannot go back to it.
 fn older_commits(members: &[Held], memory: &dyn Memory) -> Vec<Kept> {
     let mut named = BTreeSet::new();
     let mut older = Vec::new();
     for held in members.iter().filter(|held| !held.empty) {
         let mut commits = memory.commits(held.process);
-        commits.retain(|commit| Some(*commit) < held.commit && named.insert(*commit));
+        commits.retain(|key| Some(key.commit) < held.commit && named.insert(*key));
         if !commits.is_empty() {
-            older.push(Kept {
-                process: held.process,
-                commits,
-            });
+            older.push(Kept::new(held.process, &commits));
         }
     }
     older

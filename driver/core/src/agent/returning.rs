@@ -41,7 +41,7 @@ impl Machine {
     /// What the agent has kept, for its next registration.
     pub fn adoption(&self, memory: &dyn Memory) -> Adoption {
         let workers: Vec<_> = (self.workers.iter())
-            .map(|(process, worker)| worker.adopted(*process))
+            .map(|(process, worker)| worker.adopted(*process, memory))
             .collect();
         let reports: Vec<_> = self.outbox.unacknowledged(self.epoch).collect();
         // A driver that does not know the round yet must know whose ends these are.
@@ -60,10 +60,7 @@ impl Machine {
                 || (round.members.iter()).any(|member| has_ended(member.process))
         };
         let holders = self.workers.keys().chain(&self.kept);
-        let kept = holders.map(|process| Kept {
-            process: *process,
-            commits: memory.commits(*process),
-        });
+        let kept = holders.map(|process| Kept::new(*process, &memory.commits(*process)));
         let dropped = planted(Mutant::UnacknowledgedDropped);
         Adoption {
             run_id: self.setup.run_id.clone(),
@@ -141,8 +138,8 @@ impl Machine {
 }
 
 impl super::worker::Worker {
-    fn adopted(&self, process: elasticrun_protocol::Process) -> AdoptedWorker {
-        let held = self.held(process);
+    fn adopted(&self, process: elasticrun_protocol::Process, memory: &dyn Memory) -> AdoptedWorker {
+        let held = self.held(process, memory);
         AdoptedWorker {
             process,
             phase: match self.life {

@@ -7,7 +7,7 @@ use elasticrun_protocol::{
     control::{Held, StopReason, Waiting},
 };
 
-use super::Signal;
+use super::{Memory, Signal};
 use crate::{
     Time,
     mutant::{Mutant, planted},
@@ -118,10 +118,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn held(&self, process: Process) -> Held {
+    /// What the driver is told of a member. The worker has named its newest commit, and the memory knows what it is of.
+    pub(super) fn held(&self, process: Process, memory: &dyn Memory) -> Held {
+        let commits = memory.commits(process).into_iter();
+        let newest = commits.filter(|key| Some(key.commit) == self.commit);
         Held {
             process,
             commit: self.commit,
+            shard: newest.map(|key| key.shard).next().unwrap_or_default(),
             empty: self.empty,
             data_port: self.data_port,
         }

@@ -54,6 +54,11 @@ impl GoingBack {
         }
     }
 
+    /// Whether hosts with commits of the round that started last are or were unreachable.
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
     fn has(&self, host: &HostId, process: Process) -> bool {
         let members = self.members.get(host);
         members.is_some_and(|members| members.contains(&process))
@@ -81,17 +86,20 @@ impl Job {
     /// Whether hosts with commits of the round that started last are lost, and nothing but replicas is left of its commits: it may have made
     /// newer ones than any host that answers holds.
     pub(super) fn is_last_unseen(&self, forming: &Forming) -> bool {
-        !self.going_back.lost.is_empty() && !self.is_heard(forming)
+        self.going_back.has_lost() && !self.is_heard(forming)
     }
 
-    /// Whether a member of the round that started last has answered, or the memory of a dead one.
+    /// Whether a member of the round that started last has answered, or the memory of a dead one. It shows nothing if its
+    /// newest commit lacks shards, which a lost host may have.
     fn is_heard(&self, forming: &Forming) -> bool {
-        (forming.ready.iter()).any(|(host, answer)| {
-            let held = answer.members.iter().map(|held| held.process);
-            let kept = answer.kept.iter().map(|kept| kept.process);
-            held.chain(kept)
-                .any(|process| self.going_back.has(host, process))
-        })
+        let is_incomplete = self.held_commits(forming).newest_incomplete().is_some();
+        !is_incomplete
+            && (forming.ready.iter()).any(|(host, answer)| {
+                let held = answer.members.iter().map(|held| held.process);
+                let kept = answer.kept.iter().map(|kept| kept.process);
+                held.chain(kept)
+                    .any(|process| self.going_back.has(host, process))
+            })
     }
 
     /// Whether the start from `base` is delayed by the wait for hosts that may hold a commit of `newer`.

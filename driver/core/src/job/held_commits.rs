@@ -47,12 +47,8 @@ impl Job {
     /// Records what hosts held when they answered the plan of the round that starts.
     pub(super) fn answered_with(&mut self, ready: &BTreeMap<HostId, ReadyHost>) {
         for (host, answer) in ready {
-            let held = answer.members.iter().filter_map(|held| held.commit);
-            let kept = answer.kept.iter().flat_map(|kept| &kept.commits).copied();
-            let valid = held
-                .chain(kept)
-                .filter(|commit| self.lineage.is_valid(*commit));
-            let newest = valid.max();
+            let commits = answer.keys().map(|key| key.commit);
+            let newest = commits.filter(|id| self.lineage.is_valid(*id)).max();
             self.holds(host, newest);
         }
     }

@@ -23,6 +23,7 @@
 mod admission;
 mod adopting;
 mod away;
+mod base;
 mod capacity;
 mod contact;
 mod discovery;

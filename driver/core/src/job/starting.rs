@@ -4,14 +4,15 @@ use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
     AgentCommand, CommitId, HostId, LocalRank, Rank, Round,
-    control::{Held, Keeper, Kept, Member, Place, Start},
+    control::{Held, Keeper, Member, Place, Seat, Start},
     topology,
 };
 
 use super::{Job, Out, going_back::GoingBack};
 use crate::{
-    Command, Decision, Time,
+    Command, Decision, ReplicaGroupSize, Time,
     assignment::{self, Candidate},
+    completeness::Base,
     fleet::Life,
     mutant::{Mutant, planted},
     results::Outcome,
@@ -30,7 +31,9 @@ impl Job {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return;
         };
-        let base = self.base_of(forming);
+        let held = self.held_commits(forming);
+        let whole = held.newest_complete();
+        let base = whole.map(|base| base.id);
         if self.has_come_back() {
             return self.abort_rounds(out);
         }
@@ -46,6 +49,7 @@ impl Job {
         };
         let unnoticed = planted(Mutant::LossUnnoticed);
         if base.is_none() && self.has_lost_state(forming) && !unnoticed {
+            self.announce_lost_shards(&held, out);
             return self.end(Outcome::NoStateLeft, out);
         }
         let fenced = self.fenced_until.is_some_and(|until| now < until);
@@ -65,12 +69,13 @@ impl Job {
             return;
         };
         let (ordered, holders) = self.ranks_of(forming, base);
-        let keeper = self.keeper_of(forming, base, &ordered[0]);
+        let keeper = self.keeper_of(forming, whole, &ordered[0]);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
         let Some((forming, since)) = self.rounds.start(holders) else {
             return;
         };
+        self.announce_lost_shards(&held, out);
         if let Some(newer) = back {
             out.push(Command::Announce(Decision::WentBack { base, newer }));
         }
@@ -90,7 +95,7 @@ impl Job {
         out.push(Command::OpenRound {
             round: forming.round,
         });
-        self.send_starts(&forming, &ordered, base, keeper, out);
+        self.send_starts(&forming, &ordered, whole, keeper, out);
         let life = Life::Training {
             round: forming.round,
         };
@@ -155,68 +160,6 @@ impl Job {
         }
     }
 
-    /// The newest commit of the history that any asked host holds (R12).
-    fn base_of(&self, forming: &Forming) -> Option<CommitId> {
-        let all = planted(Mutant::VoidCommit);
-        let members_only = planted(Mutant::MembersOnly);
-        let answers = forming.ready.values();
-        let held = (answers.clone().flat_map(|host| &host.members)).filter_map(|held| held.commit);
-        let kept =
-            (answers.flat_map(|host| &host.kept)).flat_map(|kept| kept.commits.iter().copied());
-        held.chain(kept.filter(|_| !members_only))
-            .filter(|commit| all || self.lineage.is_valid(*commit))
-            .max()
-    }
-
-    /// The process from which rank 0 gets the base, unless rank 0 holds it. A process on the same host is preferred,
-    /// and then a living one: the memory of a dead process is only kept until the start.
-    fn keeper_of(
-        &self,
-        forming: &Forming,
-        base: Option<CommitId>,
-        rank_0: &Candidate,
-    ) -> Option<Keeper> {
-        let base = base.filter(|_| !planted(Mutant::KeeperUnnamed))?;
-        let all = forming.ready.iter().flat_map(|(host, answer)| {
-            let holds = move |held: &&Held| held.commit == Some(base);
-            let keeps = move |kept: &&Kept| kept.commits.contains(&base);
-            let living = answer.members.iter().filter(holds).map(|held| held.process);
-            let dead = answer.kept.iter().filter(keeps).map(|kept| kept.process);
-            (living.map(move |process| (host, false, process)))
-                .chain(dead.map(move |process| (host, true, process)))
-        });
-        let (host, _, process) = all.min_by_key(|(host, dead, process)| {
-            let apart = **host != rank_0.host;
-            (apart, *process != rank_0.process, *dead)
-        })?;
-        if (host, process) == (&rank_0.host, rank_0.process) {
-            return None;
-        }
-        let up = self.fleet.host(host).and_then(|state| state.up())?;
-        Some(Keeper {
-            host: host.clone(),
-            process,
-            address: SocketAddr::new(up.address, up.memory_port),
-        })
-    }
-
-    /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise it
-    /// did not if no memory was lost, or if a member of the last round is present and holds nothing. No step is done
-    /// before all members have sealed the start.
-    pub(super) fn has_lost_state(&self, forming: &Forming) -> bool {
-        let imagined = planted(Mutant::LossImagined);
-        self.lineage.has_base()
-            || !self.memory_lost.is_empty() && (imagined || !self.has_old_worker(forming))
-    }
-
-    fn has_old_worker(&self, forming: &Forming) -> bool {
-        (forming.members.iter()).any(|(host, members)| {
-            members
-                .iter()
-                .any(|p| self.registry.rank(host, *p).is_some())
-        })
-    }
-
     /// Members in the order of their ranks, and the number of those that hold the base.
     ///
     /// Survivors come first (R2): members that trained in the previous round, even if others have committed once more.
@@ -272,10 +215,11 @@ impl Job {
         &self,
         forming: &Forming,
         ordered: &[Candidate],
-        base: Option<CommitId>,
+        base: Option<Base>,
         keeper: Option<Keeper>,
         out: &mut Out,
     ) {
+        let seat = |place: &Place| self.seat_of(place);
         let slots: Vec<(&HostId, LocalRank)> = ordered
             .iter()
             .map(|c| (&c.host, c.process.local_rank))
@@ -300,10 +244,17 @@ impl Job {
             let start = Start {
                 epoch: self.epoch,
                 round: forming.round,
-                base,
+                base: base.map(|base| base.id),
+                base_shards: base.and_then(|base| base.shards()),
                 keeper: keeper.clone(),
                 size: forming.size,
-                members: members.iter().zip(&places[rank..]).map(member).collect(),
+                members: (members.iter().zip(&places[rank..]))
+                    .map(|(candidate, place)| Member {
+                        process: candidate.process,
+                        place: *place,
+                        seat: seat(place),
+                    })
+                    .collect(),
                 host_index: index as u32,
                 host_count: hosts.len() as u32,
                 peers,
@@ -313,6 +264,16 @@ impl Job {
             rank += members.len();
             self.send(&members[0].host, AgentCommand::Start(Box::new(start)), out);
         }
+    }
+
+    /// The part of the state that a member holds. One replica group spans the round, in the order of ranks.
+    fn seat_of(&self, place: &Place) -> Option<Seat> {
+        let is_divided = self.settings.replica_group_size == ReplicaGroupSize::All;
+        is_divided.then_some(Seat {
+            group: 0,
+            shard: place.rank.0,
+            of: place.size,
+        })
     }
 
     fn data_address(&self, candidate: &Candidate) -> SocketAddr {
@@ -328,12 +289,5 @@ impl Job {
             up.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |up| up.address),
             port,
         )
-    }
-}
-
-fn member((candidate, place): (&Candidate, &Place)) -> Member {
-    Member {
-        process: candidate.process,
-        place: *place,
     }
 }

@@ -337,6 +337,40 @@ impl Machine {
         sync.advance(outcome, &mut self.live, commits)
     }
 
+    /// Carries out [`SetupStep::LoadShards`]: the commit whose shards are to be loaded, which is the base of the round. `None`
+    /// if there is none. Only commits are complete from here on, and not the live state.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn load_shards(&mut self, commits: &mut impl Commits) -> Result<Option<CommitId>, Over> {
+        let base = self.member().ok_or(Over::OutOfRound)?.start.base;
+        commits.discard_newer(base);
+        self.live.lost();
+        Ok(base)
+    }
+
+    /// Records that the live state was made of the base of the round.
+    pub fn loaded_shards(&mut self) {
+        if let Some(base) = self.member().and_then(|member| member.start.base) {
+            self.live.derived_from(base);
+        }
+    }
+
+    /// Carries out [`SetupStep::SealFirst`]: the id under which this member seals its shard.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn first_commit(&self) -> Result<CommitId, Over> {
+        Ok(self.member().ok_or(Over::OutOfRound)?.start.id.commit(0))
+    }
+
+    /// Records that all members have sealed their shards, and agree.
+    pub fn all_sealed(&mut self) {
+        if let Ok(first) = self.first_commit() {
+            self.live.became(first);
+        }
+    }
+
     /// Records that the start of the round has failed. The origin of the live state may be gone.
     pub fn sync_failed(&mut self, commits: &impl Commits) {
         self.live.check_kept(commits);

@@ -7,6 +7,15 @@
 //!   after a failure              each survivor   each member
 //!   FetchBase (rank 0), Restore    Reset           RequireBase, SyncOwn | Sync    Adapt    Train
 //! ```
+//!
+//! A state that is divided among workers ([`Hooks::divided`]) is never sent by rank 0. Each member loads its shard of the
+//! base, and seals it as commit 0 of the round. No step is done before all members have sealed theirs. So until then
+//! the base is complete, and from then on commit 0 is:
+//!
+//! ```text
+//!   each member    each survivor    each member
+//!   LoadShards       Reset          SealFirst    Adapt    Train
+//! ```
 
 use super::{Departure, LiveState};
 use crate::mutant::{Mutant, planted};
@@ -20,6 +29,8 @@ pub struct Hooks {
     pub restore: bool,
     /// The user's code brings the state of rank 0 to all members, and keeps it: the commits of the agent are empty.
     pub sync: bool,
+    /// The state is divided among the members of a replica group: each commits a shard.
+    pub divided: bool,
 }
 
 /// A step from a connected round to the training function.
@@ -43,6 +54,11 @@ pub enum SetupStep {
         /// The round begins with the changes that reset callbacks have made to the base.
         fresh: bool,
     },
+    /// Make the state for this round, and fill it from the shards of the base, if the round has one.
+    LoadShards,
+    /// Seal the shard of this member as commit 0 of the round, then all members: wait until all have, and compare what must
+    /// be alike.
+    SealFirst,
     /// Adapt the state to the members of the round.
     Adapt,
     /// Call the training function, which may change the state.
@@ -58,6 +74,9 @@ pub(super) fn setup(
     other: bool,
     live: &LiveState,
 ) -> Vec<SetupStep> {
+    if hooks.divided {
+        return divided_setup(departure.is_some());
+    }
     let mut steps = Vec::new();
     let is_survivor = departure.is_some();
     let failed = departure.is_some_and(|departure| !departure.committed);
@@ -88,5 +107,14 @@ pub(super) fn setup(
         SetupStep::Adapt,
         SetupStep::Train,
     ]);
+    steps
+}
+
+fn divided_setup(is_survivor: bool) -> Vec<SetupStep> {
+    let mut steps = vec![SetupStep::LoadShards];
+    if is_survivor {
+        steps.push(SetupStep::Reset);
+    }
+    steps.extend([SetupStep::SealFirst, SetupStep::Adapt, SetupStep::Train]);
     steps
 }

@@ -11,15 +11,17 @@ use elasticrun_core::{
     agent::{Command, Event, Machine, Memory, Signal},
 };
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId,
-    LocalRank, Process, Rank, Round, ToAgent,
-    control::{Durable, Exit, Keeper, Member, Place, Replication, Setup, Spawn, Start},
+    AgentCommand, AgentReport, Boundary, CommitId, CommitKey, DriverEpoch, FromWorker, Generation,
+    HostId, LocalRank, Process, Rank, Round, Shard, ToAgent,
+    control::{BaseShards, Durable, Exit, Keeper, Member, Place, Replication, Setup, Spawn, Start},
 };
 
 #[derive(Default)]
 pub(crate) struct Fake {
     pub(crate) counts: BTreeMap<Process, u64>,
     pub(crate) commits: BTreeMap<Process, Vec<CommitId>>,
+    /// The part of the state that the commits of a process are, if not the whole state.
+    pub(crate) shards: BTreeMap<Process, Shard>,
     pub(crate) beats: BTreeMap<Process, u64>,
     /// Processes whose heartbeat count grows with each read.
     pub(crate) alive: BTreeSet<Process>,
@@ -55,8 +57,15 @@ impl Memory for Fake {
         self.leases.insert(process, until);
     }
 
-    fn commits(&self, process: Process) -> Vec<CommitId> {
-        self.commits.get(&process).cloned().unwrap_or_default()
+    fn commits(&self, process: Process) -> Vec<CommitKey> {
+        let shard = self.shards.get(&process).copied().unwrap_or_default();
+        let commits = self.commits.get(&process).into_iter().flatten();
+        commits
+            .map(|commit| CommitKey {
+                commit: *commit,
+                shard,
+            })
+            .collect()
     }
 
     fn beats(&self, process: Process) -> u64 {
@@ -88,6 +97,8 @@ pub(crate) struct Bench {
     pub(crate) now: Time,
     /// The lease that the driver sends with each answer to a heartbeat.
     pub(crate) lease: Option<Duration>,
+    /// The layout of the base of the next start.
+    pub(crate) base_shards: Option<BaseShards>,
 }
 
 pub(crate) fn process(slot: u32, generation: u32) -> Process {
@@ -232,6 +243,7 @@ impl Bench {
             memory: Fake::default(),
             now: Time::ZERO,
             lease: None,
+            base_shards: None,
         }
     }
 
@@ -291,7 +303,7 @@ impl Bench {
         unreachable: Vec<u32>,
     ) -> Vec<Command> {
         let process = process(slot, 1);
-        let commit = self.memory.commits(process).first().copied();
+        let commit = self.memory.newest(process);
         let message = FromWorker::Join {
             left: left.map(Round),
             told,
@@ -352,11 +364,13 @@ impl Bench {
         let members = (slots.iter().zip(first..)).map(|(slot, rank)| Member {
             process: process(*slot, 1),
             place: place(rank),
+            seat: None,
         });
         self.command(AgentCommand::Start(Box::new(Start {
             epoch: EPOCH,
             round: Round(round),
             base,
+            base_shards: self.base_shards,
             keeper: keeper.map(|process| Keeper {
                 host: HostId::new("a"),
                 process,

@@ -79,10 +79,7 @@ fn a_round_that_was_not_recorded_counts_once_for_all_later_drivers() {
     let mut found = false;
     for lost in 0..8 {
         let mut harness = trains(elastic());
-        let kept = Kept {
-            process: process(0, 1),
-            commits: vec![commit(1, 1)],
-        };
+        let kept = Kept::new(process(0, 1), &[commit(1, 1).into()]);
         harness.lose_members();
         harness.driver_dies(lost);
         if harness.recorded_rounds() != Some((Round(1), None)) {

@@ -112,10 +112,8 @@ fn failures_of_the_members_of_an_earlier_round_do_not_end_the_job() {
     harness.comes_back_with_workers("b");
     for (worker, number) in of_a.workers.iter_mut().zip(1..) {
         harness.forgets("a", worker.process.local_rank.0);
-        of_a.kept.push(Kept {
-            process: worker.process,
-            commits: vec![commit(2, number)],
-        });
+        of_a.kept
+            .push(Kept::new(worker.process, &[commit(2, number).into()]));
     }
     let ends = of_a.workers.drain(..).map(|worker| worker.process);
     of_a.round = None;

@@ -5,6 +5,7 @@ mod base;
 mod coming_back;
 mod contact;
 mod deadlines;
+mod divided;
 mod draining;
 mod endings;
 mod failures;

@@ -61,6 +61,7 @@ fn repeated_reports_change_nothing() {
     let held = Held {
         process: one,
         commit: None,
+        shard: Default::default(),
         empty: false,
         data_port: 1,
     };
@@ -118,6 +119,7 @@ fn an_answer_about_other_workers_is_refused() {
     let held = |slot| Held {
         process: process(slot, 1),
         commit: None,
+        shard: Default::default(),
         empty: false,
         data_port: 1,
     };

@@ -38,6 +38,7 @@ fn last_answer(harness: &mut Harness) {
     let held = Held {
         process: process(0, 1),
         commit: None,
+        shard: Default::default(),
         empty: false,
         data_port: 1,
     };

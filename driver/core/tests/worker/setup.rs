@@ -13,6 +13,7 @@ const PLAIN: Hooks = Hooks {
     callbacks: false,
     restore: false,
     sync: false,
+    divided: false,
 };
 const CALLBACKS: Hooks = Hooks {
     callbacks: true,

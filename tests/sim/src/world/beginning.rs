@@ -84,6 +84,8 @@ impl World {
                 SetupStep::Reset => self.call_back(host, process),
                 // These steps are for scripts that keep their state themselves.
                 SetupStep::RequireBase | SetupStep::SyncOwn => {}
+                // No simulated state is divided.
+                SetupStep::LoadShards | SetupStep::SealFirst => {}
                 SetupStep::Sync { fresh } => {
                     let begin =
                         |machine: &mut Machine, shared: &mut Shared| machine.sync(fresh, shared);

@@ -8,7 +8,7 @@ use elasticrun_core::{
     hold::{self, Look, Verdict},
     worker::{Commits, Fingerprint},
 };
-use elasticrun_protocol::{Boundary, CommitId, Process, Round};
+use elasticrun_protocol::{Boundary, CommitId, CommitKey, Process, Round};
 
 /// A training state: the number of steps, a digest of the path to it, and the position in the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -260,10 +260,10 @@ impl agent::Memory for Memories {
     // A risk changes nothing here: simulated workers do not commit more often.
     fn set_at_risk(&mut self, _: Process) {}
 
-    fn commits(&self, process: Process) -> Vec<CommitId> {
+    fn commits(&self, process: Process) -> Vec<CommitKey> {
         let shared = self.of.get(&process);
         shared.map_or_else(Vec::new, |shared| {
-            shared.complete().iter().map(|c| c.id).collect()
+            shared.complete().iter().map(|c| c.id.into()).collect()
         })
     }
 

@@ -3,7 +3,8 @@
 use std::{future::poll_fn, path::Path, sync::Arc, time::Duration};
 
 use elasticrun_protocol::{
-    FromWorker, Generation, LocalRank, Process, ToWorker, local::WorkerIdentity,
+    CommitId, FromWorker, Generation, LocalRank, Process, ToWorker, control::BaseShards,
+    local::WorkerIdentity,
 };
 use tokio::{
     net::UnixListener,
@@ -28,13 +29,32 @@ pub(crate) struct AttachRequest {
     pub(crate) connection: Connection,
     /// The worker that the process claims to be.
     pub(crate) process: Process,
-    /// The newest protocol version of the worker, if the connection is for store requests. The process has attached over
-    /// another connection.
-    pub(crate) for_store: Option<u16>,
-    /// The number of buffers for commits that the worker can use.
-    pub(crate) buffers: u8,
+    /// The use of the connection.
+    pub(crate) purpose: Purpose,
     /// The process id as the kernel reports it; none if it is of a pid namespace that we cannot see.
     pub(crate) pid: Option<u32>,
+}
+
+/// The use of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    /// The process attaches as a worker.
+    Attach {
+        /// The number of buffers for commits that the worker can use.
+        buffers: u8,
+    },
+    /// Store requests of a process that has attached over another connection.
+    Store {
+        /// The newest protocol version of the worker.
+        version: u16,
+    },
+    /// A request for the shards of a commit, of a process that has attached over another connection.
+    Shards {
+        /// The commit.
+        commit: CommitId,
+        /// Its layout.
+        shards: BaseShards,
+    },
 }
 
 /// Opens the socket and passes attach requests to the inbox until the set is dropped. Processes may ask for `call_identity`.
@@ -112,18 +132,27 @@ async fn read_first_message(
     )
     .await
     .map_err(|_| PeerError::TimedOut)??;
-    let (process, buffers, for_store) = match first {
+    let (process, purpose) = match first {
         FromWorker::Attach {
             local_rank,
             generation,
             buffers,
             ..
-        } => (process(local_rank, generation), Some(buffers), None),
+        } => (process(local_rank, generation), Purpose::Attach { buffers }),
         FromWorker::OpenStore {
             local_rank,
             generation,
             version,
-        } => (process(local_rank, generation), None, Some(version)),
+        } => (process(local_rank, generation), Purpose::Store { version }),
+        FromWorker::AskShards {
+            local_rank,
+            generation,
+            commit,
+            shards,
+        } => (
+            process(local_rank, generation),
+            Purpose::Shards { commit, shards },
+        ),
         FromWorker::AskCallIdentity => {
             let identity = call_identity;
             connection.send(&ToWorker::CallIdentity { identity }, Vec::new())?;
@@ -133,8 +162,7 @@ async fn read_first_message(
     };
     Ok(Some(AttachRequest {
         process,
-        for_store,
-        buffers: buffers.unwrap_or_default(),
+        purpose,
         pid: peer
             .pid()
             .and_then(|pid| u32::try_from(pid).ok())

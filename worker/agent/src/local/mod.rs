@@ -3,5 +3,5 @@
 mod acceptor;
 mod connection;
 
-pub(crate) use acceptor::{AttachRequest, open};
+pub(crate) use acceptor::{AttachRequest, Purpose, open};
 pub(crate) use connection::{Connection, SharedFd};

@@ -382,6 +382,7 @@ impl Control {
         let members = (0..).zip(&members).map(|(rank, process)| Member {
             process: *process,
             place: place(rank, size),
+            seat: None,
         });
         let keeper = keeper.map(|process| Keeper {
             host: self.register.host.clone(),
@@ -392,6 +393,7 @@ impl Control {
             epoch: EPOCH,
             round,
             base,
+            base_shards: None,
             keeper,
             size,
             members: members.collect(),

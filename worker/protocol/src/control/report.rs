@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Exit, Notice, StoredCommit};
 #[cfg(doc)]
 use super::{Setup, Start};
-use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Round, millis};
+use crate::{Boundary, CommitId, CommitKey, DriverEpoch, HostId, Process, Round, Shard, millis};
 
 /// A report of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -201,6 +201,9 @@ pub struct Held {
     pub process: Process,
     /// The newest complete commit of the process.
     pub commit: Option<CommitId>,
+    /// The part of the state that this commit is.
+    #[serde(default, skip_serializing_if = "Shard::is_whole")]
+    pub shard: Shard,
     /// The commit is empty: the process keeps its state itself, and no other process can bring a round to it.
     #[serde(default)]
     pub empty: bool,
@@ -214,6 +217,30 @@ pub struct Held {
 pub struct Kept {
     /// The process, by slot and start. It may be dead.
     pub process: Process,
-    /// Complete commits, at most two.
+    /// Complete commits, at most one for each buffer.
     pub commits: Vec<CommitId>,
+    /// The part of the state that each commit is. Empty if all are whole states.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<Shard>,
+}
+
+impl Kept {
+    /// Commits of a process.
+    pub fn new(process: Process, keys: &[CommitKey]) -> Self {
+        let is_whole = keys.iter().all(|key| key.shard.is_whole());
+        let shards = keys.iter().filter(|_| !is_whole).map(|key| key.shard);
+        Self {
+            process,
+            commits: keys.iter().map(|key| key.commit).collect(),
+            shards: shards.collect(),
+        }
+    }
+
+    /// The commits, each with the part of the state that it is.
+    pub fn keys(&self) -> impl Iterator<Item = CommitKey> + Clone {
+        let shards = self.shards.iter().copied();
+        let shards = shards.chain(std::iter::repeat(Shard::default()));
+        let commits = self.commits.iter().copied();
+        (commits.zip(shards)).map(|(commit, shard)| CommitKey { commit, shard })
+    }
 }

@@ -17,6 +17,9 @@ pub struct Start {
     pub round: Round,
     /// The commit from which the round continues; `None` before the first commit.
     pub base: Option<CommitId>,
+    /// The layout of the base, if it is divided among workers. Each member fetches the shards that it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_shards: Option<BaseShards>,
     /// The keeper of the base; rank 0 fetches the base there, unless it holds it.
     pub keeper: Option<Keeper>,
     /// Workers of the round.
@@ -42,6 +45,30 @@ pub struct Member {
     pub process: Process,
     /// Its rank in the round, its cross rank, and the sizes.
     pub place: Place,
+    /// The part of the state that it holds in this round. None if replica groups have one worker: each holds the whole
+    /// state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<Seat>,
+}
+
+/// The part of the state that a member of a round holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Seat {
+    /// The index of its replica group.
+    pub group: u32,
+    /// The index of its shard.
+    pub shard: u32,
+    /// The number of shards of a group.
+    pub of: u32,
+}
+
+/// The layout of a commit that is divided among workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BaseShards {
+    /// [`Shard::layout`](crate::Shard::layout) of its shards.
+    pub layout: u64,
+    /// The number of its shards.
+    pub of: u32,
 }
 
 /// The process whose memory has the base of a round.

@@ -59,3 +59,8 @@ pub(crate) fn commit(round: u64, count: u64) -> CommitId {
         count,
     }
 }
+
+/// The layout of a state of so many shards.
+pub(crate) fn layout_of(shards: u32) -> u64 {
+    100 + u64::from(shards)
+}

@@ -15,12 +15,12 @@ use elasticrun_core::{
 };
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
-    Process, Round,
+    AgentCommand, AgentReport, CommitId, CommitKey, DriverEpoch, FromAgent, Generation, HostId,
+    LocalRank, Process, Round, Shard,
     control::{Adoption, Exit, Keeper, Start, StoredCommit, Task, Waiting},
 };
 
-pub(crate) use made::{commit, draining, gone, host, pending, process, range, seconds};
+pub(crate) use made::{commit, draining, gone, host, layout_of, pending, process, range, seconds};
 
 /// A worker as its agent sees it.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +39,10 @@ struct Host {
     workers: BTreeMap<Process, Worker>,
     /// Commits of dead processes.
     kept: BTreeMap<Process, CommitId>,
+    /// The part of the state that a commit of a process is, in a job whose state is divided.
+    shards: BTreeMap<(Process, CommitId), Shard>,
+    /// The commits before the newest ones, of such a job.
+    older: BTreeMap<Process, CommitId>,
     plan: Option<(Round, Vec<Process>)>,
     /// The last process of each slot.
     starts: BTreeMap<LocalRank, Generation>,
@@ -46,6 +50,42 @@ struct Host {
     reports: Vec<FromAgent>,
     /// The number of the last command about the durable store. Agents ignore those that are not greater.
     searched: u64,
+}
+
+impl Host {
+    fn key(&self, process: Process, commit: CommitId) -> CommitKey {
+        let shard = self.shards.get(&(process, commit)).copied();
+        let shard = shard.unwrap_or_default();
+        CommitKey { commit, shard }
+    }
+
+    /// Records a commit of the shard of a member, in the buffer of the one before the last.
+    fn seals(
+        &mut self,
+        process: Process,
+        before: Option<CommitId>,
+        commit: CommitId,
+        shard: Shard,
+    ) {
+        if let Some(before) = before {
+            self.older.insert(process, before);
+        }
+        self.shards.insert((process, commit), shard);
+    }
+
+    /// The next commit of a member is one of the same shard.
+    fn seals_next(&mut self, process: Process, before: Option<CommitId>, commit: CommitId) {
+        let last = before.and_then(|before| self.shards.get(&(process, before)));
+        if let Some(shard) = last.copied() {
+            self.seals(process, before, commit, shard);
+        }
+    }
+
+    /// The commit before the newest one, with its part of the state.
+    fn older(&self, process: Process) -> Option<CommitKey> {
+        let commit = *self.older.get(&process)?;
+        Some(self.key(process, commit))
+    }
 }
 
 /// The job, its hosts, and a record of its commands.
@@ -260,19 +300,17 @@ impl Harness {
 
     /// Every worker of the round that trains commits.
     pub(crate) fn commit(&mut self) {
-        for worker in self
-            .hosts
-            .values_mut()
-            .flat_map(|host| host.workers.values_mut())
-        {
-            if let Some(round) = worker.round {
-                let count = worker
-                    .commit
-                    .filter(|c| c.round == round)
-                    .map_or(0, |c| c.count)
-                    + 1;
-                worker.commit = Some(commit(round.0, count));
-            }
+        let trains = |(id, host): (&HostId, &Host)| {
+            let round = host
+                .workers
+                .values()
+                .filter_map(|worker| worker.round)
+                .max()?;
+            Some((id.clone(), round))
+        };
+        let all: Vec<_> = self.hosts.iter().filter_map(trains).collect();
+        for (host, round) in all {
+            self.commit_round(&host, round);
         }
     }
 

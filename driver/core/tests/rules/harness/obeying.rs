@@ -2,11 +2,11 @@
 
 use elasticrun_core::{Command, Event};
 use elasticrun_protocol::{
-    AgentCommand, AgentReport, Boundary, HostId, Process, Round,
-    control::{Exit, Held, Kept, StopReason, Waiting},
+    AgentCommand, AgentReport, Boundary, HostId, Process, Round, Shard,
+    control::{Exit, Held, Kept, Seat, StopReason, Waiting},
 };
 
-use super::{Harness, Worker, commit as commit_of, process as process_of};
+use super::{Harness, Worker, commit as commit_of, made::layout_of, process as process_of};
 
 impl Harness {
     pub(super) fn obey(&mut self) {
@@ -100,7 +100,16 @@ impl Harness {
                 host.plan = None;
                 let (round, base) = (start.round, start.base);
                 for member in &start.members {
-                    let commit = base.unwrap_or(commit_of(round.0, 0));
+                    let first = commit_of(round.0, 0);
+                    if let Some(Seat { shard, of, .. }) = member.seat {
+                        let before = host.workers[&member.process].commit;
+                        let layout = layout_of(of);
+                        let index = shard;
+                        let shard = Shard { layout, index, of };
+                        host.seals(member.process, before, first, shard);
+                    }
+                    let is_divided = member.seat.is_some();
+                    let commit = base.filter(|_| !is_divided).unwrap_or(first);
                     let worker = Worker {
                         left: None,
                         joined: false,
@@ -234,17 +243,17 @@ impl Harness {
         let Some(host) = self.hosts.get_mut(id) else {
             return;
         };
-        for worker in host
-            .workers
-            .values_mut()
-            .filter(|worker| worker.round == Some(round))
-        {
-            let count = worker
-                .commit
-                .filter(|c| c.round == round)
-                .map_or(0, |c| c.count)
-                + 1;
-            worker.commit = Some(commit_of(round.0, count));
+        let mut sealed = Vec::new();
+        for (process, worker) in &mut host.workers {
+            if worker.round != Some(round) {
+                continue;
+            }
+            let of_round = worker.commit.filter(|commit| commit.round == round);
+            let next = commit_of(round.0, of_round.map_or(0, |commit| commit.count) + 1);
+            sealed.push((*process, worker.commit.replace(next), next));
+        }
+        for (process, before, next) in sealed {
+            host.seals_next(process, before, next);
         }
     }
 
@@ -349,6 +358,8 @@ impl Harness {
         let held = |process: &Process| Held {
             process: *process,
             commit: host.workers[process].commit,
+            shard: (host.workers[process].commit)
+                .map_or_else(Default::default, |commit| host.key(*process, commit).shard),
             empty: host.workers[process].empty,
             data_port: 1,
         };
@@ -363,10 +374,15 @@ impl Harness {
             round,
             members: members.iter().map(held).collect(),
             kept: (living.chain(dead))
-                .map(|(process, commit)| Kept {
-                    process,
-                    commits: vec![commit],
+                .map(|(process, commit)| {
+                    let newest = host.key(process, commit);
+                    let keys: Vec<_> = [newest].into_iter().chain(host.older(process)).collect();
+                    Kept::new(process, &keys)
                 })
+                .chain(members.iter().filter_map(|process| {
+                    let older = host.older(*process)?;
+                    Some(Kept::new(*process, &[older]))
+                }))
                 .collect(),
             free_port: 2,
         };

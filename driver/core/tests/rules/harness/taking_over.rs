@@ -293,9 +293,6 @@ fn phase(worker: &Worker) -> AdoptedPhase {
 
 fn kept(host: &Host) -> Vec<Kept> {
     (host.kept.iter())
-        .map(|(process, commit)| Kept {
-            process: *process,
-            commits: vec![*commit],
-        })
+        .map(|(process, commit)| Kept::new(*process, &[(*commit).into()]))
         .collect()
 }

@@ -1,0 +1,152 @@
+//! A state that is divided among workers: the base is the newest commit of which all shards are held.
+
+use std::time::Duration;
+
+use elasticrun_core::{Decision, FailureDomain, ReplicaGroupSize, Settings, results::Outcome};
+use elasticrun_protocol::control::{BaseShards, Seat};
+
+use crate::{
+    harness::{Harness, commit, host, layout_of},
+    hosts::elastic,
+};
+
+/// A job whose workers each hold a shard, with a worker on each of these hosts.
+fn job(hosts: &[&str], min_np: u32) -> Harness {
+    let np = hosts.len() as u32;
+    let mut harness = Harness::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        replica_group_size: ReplicaGroupSize::All,
+        ..elastic(np, min_np, np)
+    });
+    let hosts: Vec<_> = hosts.iter().map(|name| host(name, 1)).collect();
+    harness.list(&hosts);
+    harness
+}
+
+fn seats(harness: &Harness) -> Vec<Option<Seat>> {
+    let members = harness.starts.iter().flat_map(|(_, start)| &start.members);
+    members.map(|member| member.seat).collect()
+}
+
+fn base_shards(harness: &Harness) -> Vec<Option<BaseShards>> {
+    let starts = harness.starts.iter();
+    starts.map(|(_, start)| start.base_shards).collect()
+}
+
+/// The commits that are announced as incomplete: their number in the round, and their missing shards.
+fn incomplete(harness: &Harness) -> Vec<(u64, Vec<u32>)> {
+    let named = |note: &Decision| match note {
+        Decision::CommitIncomplete { commit, first, .. } => Some((commit.count, first.clone())),
+        _ => None,
+    };
+    harness.notes.iter().filter_map(named).collect()
+}
+
+#[test]
+fn each_member_has_the_shard_of_its_rank() {
+    let harness = job(&["a", "b", "c"], 1);
+    let seat = |shard| {
+        Some(Seat {
+            group: 0,
+            shard,
+            of: 3,
+        })
+    };
+    assert_eq!(seats(&harness), [seat(0), seat(1), seat(2)]);
+    assert_eq!(base_shards(&harness), [None; 3]);
+}
+
+#[test]
+fn a_job_without_replica_groups_has_no_seats() {
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    assert_eq!(seats(&harness), [None]);
+}
+
+#[test]
+fn a_commit_that_a_dead_worker_has_not_sealed_is_no_base() {
+    let mut harness = job(&["a", "b"], 1);
+    harness.commit();
+    harness.commit_on("a");
+    harness.kill("b", 0);
+    assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 1))));
+    let layout = layout_of(2);
+    assert_eq!(base_shards(&harness), [Some(BaseShards { layout, of: 2 })]);
+    assert_eq!(
+        seats(&harness),
+        [Some(Seat {
+            group: 0,
+            shard: 0,
+            of: 1
+        })]
+    );
+    assert!(harness.keeper().is_none(), "no single process holds it");
+    assert_eq!(
+        incomplete(&harness),
+        [],
+        "a step is repeated, and nothing is lost"
+    );
+}
+
+#[test]
+fn a_member_that_waits_for_the_round_holds_the_older_commit_that_completes_the_base() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    // Two of three have sealed the next commit, so theirs of this one is the older one.
+    harness.commit_on("a");
+    harness.commit_on("b");
+    harness.kill("c", 0);
+    assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 1))));
+}
+
+#[test]
+fn a_failure_before_all_have_sealed_the_first_commit_of_a_round_goes_back_to_its_base() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    harness.kill("c", 0);
+    assert_eq!(harness.base(), Some(commit(1, 1)));
+    // Both members of round 2 have sealed commit 0 of two shards.
+    harness.kill("b", 0);
+    assert_eq!((harness.started(), harness.base()), (3, Some(commit(2, 0))));
+    assert_eq!(
+        base_shards(&harness),
+        [Some(BaseShards {
+            layout: layout_of(2),
+            of: 2
+        })]
+    );
+}
+
+#[test]
+fn a_shard_that_is_lost_with_its_host_ends_the_job() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    harness.commit();
+    harness.lose("b");
+    harness.pass(Duration::from_secs(700));
+    assert_eq!(harness.outcome, Some(Outcome::NoStateLeft));
+    assert_eq!(incomplete(&harness).last(), Some(&(2, vec![1])));
+}
+
+#[test]
+fn a_host_that_comes_back_with_its_shard_completes_the_base() {
+    let mut harness = job(&["a", "b"], 1);
+    harness.commit();
+    harness.commit();
+    harness.out_of_reach("b");
+    harness.pass(Duration::from_secs(30));
+    assert_eq!((harness.started(), &harness.outcome), (1, &None));
+    harness.connects_again("b", true);
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(harness.base(), Some(commit(1, 2)));
+}
+
+#[test]
+fn a_worker_that_dies_before_any_commit_begins_anew() {
+    let mut harness = job(&["a", "b"], 1);
+    // Commit 0 of round 1 holds no step, and host b takes its shard of it along.
+    harness.lose("b");
+    harness.pass(Duration::from_secs(700));
+    assert_eq!(harness.outcome, None);
+    assert_eq!((harness.started(), harness.base()), (2, None));
+}
