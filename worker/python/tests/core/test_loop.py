@@ -199,6 +199,46 @@ print("COUNTED", train(state))
     assert "WorkersFailed again" not in text
 
 
+def test_an_interrupt_keeps_nothing_of_its_round_alive(start):
+    """Here it is kept by the program; and what a cleared frame runs is a closure, as each call of a torch module is."""
+    text = start.count(
+        "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever",
+        """
+import gc, weakref
+
+class Model:
+    def __call__(self, step):
+        def inner():
+            self.step(step)
+        inner()
+
+    def step(self, step):
+        if e.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            e.barrier()
+        except e.WorkersFailed as error:
+            errors.append(error)
+            raise RuntimeError("in a framework") from error
+
+models, errors = [], []
+
+@e.elastic.run
+def train(state):
+    if e.world().round > 1:
+        gc.collect()
+        print("ALIVE", [model() for model in models], "ERROR", errors[0])
+        return
+    model = Model()
+    models.append(weakref.ref(model))
+    state.commit()
+    model(1)
+train(state)
+""",
+    ).succeed()
+    assert "ALIVE [None] ERROR a worker of the round failed" in text, text
+
+
 def test_an_interrupt_that_is_caught_is_warned_of_once(start, tmp_path):
     os.mkfifo(tmp_path / "committed")
     text = start.count(

@@ -103,8 +103,10 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
             if isinstance(interrupt, WorkerEnded):
                 # The job may end before this rank has done the rest, and would not say why.
                 _log.warning("%s", interrupt)
-            _clear_frames(error)
-            _clear_frames(interrupt)
+            _drop_tracebacks(error)
+            _drop_tracebacks(interrupt)
+            # The next round may be minutes away.
+            del meaning, interrupt
             continue
         _native.finish()
         _finished = True
@@ -122,14 +124,16 @@ def _interrupt(error: BaseException | None) -> Interrupted | None:
     return None
 
 
-def _clear_frames(error: BaseException) -> None:
-    """Clears the frames of ``error``, so that a reference to it keeps no local variables of the training function alive.
+def _drop_tracebacks(error: BaseException) -> None:
+    """Clears the frames of ``error`` and drops its tracebacks, so that a reference to it keeps no object of the round alive.
 
     Device memory is then free before the next round allocates more. An interrupted DistributedDataParallel is freed before
-    its hooks can see gradients of the next one.
+    its hooks can see gradients of the next one. A cleared frame still refers to its function, and so to what that function
+    closes over: ``Module.__call__`` runs in a closure over the module.
     """
     for link in _chain(error):
         traceback.clear_frames(link.__traceback__)
+        link.__traceback__ = None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

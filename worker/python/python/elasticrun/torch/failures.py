@@ -25,7 +25,8 @@ def classify(error: Exception) -> Exception:
         return error
     failure = default_group_failure()
     if failure is not None:
-        return failure
+        # The group has a copy, without the traceback that the caller needs.
+        return error if type(failure) is type(error) and failure.args == error.args else failure
     if not _native.in_round():
         return error
     round = _native.world().round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,8 @@ class Group(NamedGroup):
 
     @property
     def error(self) -> Exception | None:
-        """The error of the first failed operation."""
-        return self._error
+        """The error of the first failed operation, as a new object without traceback and cause."""
+        return None if self._error is None else _without_traceback(self._error)
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Work:
         """Sends a tensor to a rank, which must receive it with the same tag."""
@@ -135,4 +136,17 @@ class Group(NamedGroup):
 
     def _failed(self, error: Exception) -> None:
         if self._error is None:
-            self._error = error
+            self._error = _without_traceback(error)
+
+
+def _without_traceback(error: Exception) -> Exception:
+    """A copy of ``error`` without its traceback, cause and context.
+
+    The traceback refers to the frames of the training function, whose objects a group would keep alive.
+    """
+    try:
+        duplicate = copy.copy(error)
+    except Exception:
+        # Its class cannot be called with its arguments.
+        return RuntimeError(str(error))
+    return duplicate if type(duplicate) is type(error) else RuntimeError(str(error))
