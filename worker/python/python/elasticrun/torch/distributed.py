@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from elasticrun import _native
 
-from . import abort, connections, gloo, gloo_shutdown
+from . import abort, connections, dtensor_caches, gloo, gloo_shutdown
 from .failures import classify
 from .group import NAME
 from .group_transport import GroupTransport
@@ -141,16 +141,16 @@ def owns_default_group() -> bool:
 
 
 def retire() -> None:
-    """Destroys the default group of a round that is over, without waiting for peers."""
+    """Destroys the groups of a round that is over, without waiting for peers, and drops what torch keeps of its meshes."""
     global _group_round
     _group_round = None
-    if not dist.is_initialized():
-        return
-    group: Any = dist.group.WORLD
-    if not isinstance(group, ProcessGroup):
-        # Destroying it without an abort would wait for operations that no peer will complete.
-        group.abort()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        group: Any = dist.group.WORLD
+        if not isinstance(group, ProcessGroup):
+            # Destroying it without an abort would wait for operations that no peer will complete.
+            group.abort()
+        dist.destroy_process_group()
+    dtensor_caches.end_round()
 
 
 def _set_environment(world: _native.WorldInfo) -> None:
