@@ -1,0 +1,1 @@
+"""Parts of a state that is larger than a worker. Internal: docs/design/sharded-state.md."""
