@@ -153,6 +153,7 @@ print("REVIVED", dtensor_caches.revive(kept, mesh()))
 
 def test_a_group_keeps_an_error_without_its_traceback(start) -> None:
     text = start.alone("""
+        import gc, weakref
         from elasticrun.errors import CollectiveMismatch
         from elasticrun.torch.group import Group
 
@@ -160,21 +161,28 @@ def test_a_group_keeps_an_error_without_its_traceback(start) -> None:
             def __init__(self, name, place):
                 super().__init__(f"{name} at {place}")
 
-        for error in (CollectiveMismatch("rank 1"), RuntimeError("gloo"), Odd("x", 3)):
-            group = Group(0, 1, None)
-            assert group.error is None
+        class Model:
+            pass
+
+        def fail(group, error):
+            model = Model()
             try:
-                try:
-                    raise KeyError
-                finally:
-                    raise error
+                raise error
             except RuntimeError as raised:
                 group._failed(raised)
+            return weakref.ref(model)
+
+        for make in (lambda: CollectiveMismatch("rank 1"), lambda: RuntimeError("gloo"), lambda: Odd("x", 3)):
+            group = Group(0, 1, None)
+            assert group.error is None
+            model = fail(group, make())
+            gc.collect()
+            assert model() is None
             try:
                 raise group.error
             except RuntimeError:
                 pass
-            assert group.error.__traceback__ is group.error.__context__ is None
+            assert group.error.__traceback__ is None
             print("KEPT", repr(group.error))
             group._failed(KeyError())
             assert isinstance(group.error, RuntimeError)
