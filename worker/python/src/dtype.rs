@@ -140,6 +140,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// No bytes.
+    pub(crate) const EMPTY: Self = Self { address: 0, len: 0 };
+
     /// The elements of type `T` in the `nbytes` at `address`. Nothing beyond them is read or written.
     pub(crate) fn from_address<T>((address, nbytes): (usize, usize)) -> PyResult<Self> {
         let size = size_of::<T>();

@@ -33,7 +33,11 @@ pub(crate) fn from_worker(py: Python<'_>, error: &Error) -> PyErr {
         Error::Store(Refused::TimedOut { .. }) => "StoreTimeout",
         Error::Store(_) => "StoreError",
         Error::Forked => "ForkedError",
-        Error::Save(_) | Error::Restore(_) => "StateError",
+        Error::Save(_)
+        | Error::Restore(_)
+        | Error::Divided { .. }
+        | Error::NotDivided { .. }
+        | Error::NoReplicaGroups => "StateError",
         _ => "ElasticrunError",
     };
     let text = match error {

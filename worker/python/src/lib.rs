@@ -29,6 +29,7 @@ mod rendezvous;
 mod round;
 mod sampler;
 mod setup;
+mod shards;
 mod watch;
 mod work;
 mod world;
@@ -57,6 +58,7 @@ mod _native {
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
+        shards::{PyBase, PyLayout, all_sealed, commit_shard, load_shards, loaded_shards},
         watch::on_abort,
         work::Work,
         world::WorldInfo,

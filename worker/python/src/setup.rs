@@ -24,6 +24,8 @@ pub(crate) enum Step {
     SyncOwn,
     Sync,
     SyncFresh,
+    LoadShards,
+    SealFirst,
     Adapt,
     Train,
 }
@@ -39,6 +41,8 @@ impl From<SetupStep> for Step {
             SetupStep::SyncOwn => Self::SyncOwn,
             SetupStep::Sync { fresh: false } => Self::Sync,
             SetupStep::Sync { fresh: true } => Self::SyncFresh,
+            SetupStep::LoadShards => Self::LoadShards,
+            SetupStep::SealFirst => Self::SealFirst,
             SetupStep::Adapt => Self::Adapt,
             SetupStep::Train => Self::Train,
         }
@@ -48,16 +52,19 @@ impl From<SetupStep> for Step {
 /// The steps from here to the training function, in order. The arguments tell which parts of the start of a round are user
 /// code.
 #[pyfunction]
+#[pyo3(signature = (callbacks, restore, sync, divided = false))]
 pub(crate) fn setup(
     py: Python<'_>,
     callbacks: bool,
     restore: bool,
     sync: bool,
+    divided: bool,
 ) -> PyResult<Vec<Step>> {
     let hooks = Hooks {
         callbacks,
         restore,
         sync,
+        divided,
     };
     use_worker(py, |worker| {
         let steps = worker

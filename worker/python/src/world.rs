@@ -17,6 +17,12 @@ pub(crate) struct WorldInfo {
     cross_size: u32,
     pub(crate) round: u64,
     epoch: u64,
+    /// Index of the replica group of this worker, or None in a job whose workers each hold the whole state.
+    group: Option<u32>,
+    /// Index of the shard of this worker.
+    shard: Option<u32>,
+    /// Number of shards of a replica group.
+    shards: Option<u32>,
     /// Key prefix that is unique to the round.
     prefix: String,
     /// Address (`host:port`) at which rank 0 may open a rendezvous of another library.
@@ -59,6 +65,9 @@ impl WorldInfo {
             cross_size: value("HOROVOD_CROSS_SIZE", 1),
             round: 0,
             epoch: 0,
+            group: None,
+            shard: None,
+            shards: None,
             prefix: String::new(),
             coordinator: String::new(),
             host: env::var("ELASTICRUN_HOST").unwrap_or_else(|_| "localhost".to_owned()),
@@ -75,6 +84,9 @@ impl WorldInfo {
             cross_size: world.cross_size(),
             round: world.round().0,
             epoch,
+            group: world.seat().map(|seat| seat.group),
+            shard: world.seat().map(|seat| seat.shard),
+            shards: world.seat().map(|seat| seat.of),
             prefix: world.prefix().to_owned(),
             coordinator: world.coordinator().to_string(),
             host,

@@ -89,7 +89,7 @@ class ObjectState(State):
         """Adapts samplers and other attributes with a handler to the members of the round."""
         self._adapt()
 
-    def _hooks(self) -> tuple[bool, bool, bool]:
+    def _hooks(self) -> tuple[bool, ...]:
         callbacks = bool(self._reset_callbacks) or self._overrides("reset", "on_reset")
         return callbacks, self._overrides("restore"), False
 

@@ -172,6 +172,10 @@ class State:
                     self.sync()
                 case SetupStep.SYNC | SetupStep.SYNC_FRESH:
                     self._sync_to_base(fresh=step == SetupStep.SYNC_FRESH)
+                case SetupStep.LOAD_SHARDS:
+                    self._load_shards()
+                case SetupStep.SEAL_FIRST:
+                    self._seal_first()
                 case SetupStep.ADAPT:
                     self._enter_round()
                 case SetupStep.TRAIN:
@@ -192,8 +196,8 @@ class State:
 
     # Methods that a subclass overrides whose state the agent stores.
 
-    def _hooks(self) -> tuple[bool, bool, bool]:
-        """Whether reset callbacks, ``restore`` and ``sync`` are user code."""
+    def _hooks(self) -> tuple[bool, ...]:
+        """Whether reset callbacks, ``restore`` and ``sync`` are user code, and whether the state is divided among workers."""
         return True, True, True
 
     def _restore_newest(self) -> None:
@@ -204,6 +208,12 @@ class State:
         """Brings the state to the base of the round. ``fresh``: reset callbacks have changed the state of this worker."""
         # After the user's sync(), which may have been interrupted: only now does this worker hold the base.
         _native.sync(self._head_and_buffers, self._load, fresh)
+
+    def _load_shards(self) -> None:
+        """Makes a divided state for the round, and fills it from the shards of the base."""
+
+    def _seal_first(self) -> None:
+        """Seals the shard of this worker as commit 0 of the round, and waits until all workers have."""
 
     def _enter_round(self) -> None:
         """Adapts the state, which is now the same in all workers, to the members of the round."""

@@ -84,6 +84,11 @@ def init_process_group(backend: str | None = None, timeout: timedelta | None = N
     _init(backend, timeout)
 
 
+def require_process_group() -> None:
+    """Initialises torch.distributed for the current round as the program did before, or with the defaults."""
+    init_process_group(*(_requested or (None, None)))
+
+
 def _init(backend: str | None, timeout: timedelta | None) -> None:
     global _group_round, _group_index
     host = host_transport()

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from elasticrun.elastic import ObjectState, State
 
 from .loop import run
 from .sampler import ElasticSampler
 from .state import TorchState
 
-__all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
+if TYPE_CHECKING:
+    from .sharded import ShardedState
+
+__all__ = ["ElasticSampler", "ObjectState", "ShardedState", "State", "TorchState", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    # The import of DTensor takes a second, and most scripts have no use for it.
+    if name == "ShardedState":
+        from .sharded import ShardedState
+
+        return ShardedState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

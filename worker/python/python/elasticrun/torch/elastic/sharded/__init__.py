@@ -1,1 +1,7 @@
-"""Parts of a state that is larger than a worker. Internal: docs/design/sharded-state.md."""
+"""A state whose model is divided among the workers: docs/design/sharded-state.md."""
+
+from __future__ import annotations
+
+from .state import ShardedState
+
+__all__ = ["ShardedState"]

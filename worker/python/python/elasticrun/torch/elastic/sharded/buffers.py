@@ -1,0 +1,50 @@
+"""Host memory of local tensors, for copies to and from commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed.tensor import DTensor
+
+if TYPE_CHECKING:
+    from elasticrun._native import Buffer
+
+
+class HostBuffers:
+    """The memory of local tensors, or of copies of those that are not contiguous in host memory.
+
+    Args:
+        tensors: tensors, of which each DTensor stands for its local part.
+        load: whether the tensors are to be written. Then the copies have any contents until :meth:`write_back`.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor], *, load: bool) -> None:
+        self._locals: list[torch.Tensor] = []
+        #: The memory for each of them, which may be its own.
+        self._hosts: list[torch.Tensor] = []
+        with torch.no_grad():
+            for tensor in tensors:
+                local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+                self._locals.append(local)
+                self._hosts.append(_host(local, load))
+
+    def buffers(self) -> list[Buffer]:
+        """Address and bytes of each tensor, in order."""
+        return [(host.data_ptr(), host.nbytes) for host in self._hosts]
+
+    def write_back(self) -> None:
+        """Copies what was written to copies into the tensors."""
+        with torch.no_grad():
+            for local, host in zip(self._locals, self._hosts, strict=True):
+                if host is not local:
+                    local.copy_(host)
+
+
+def _host(local: torch.Tensor, load: bool) -> torch.Tensor:
+    if local.device.type == "cpu" and local.is_contiguous():
+        return local
+    if load:
+        return torch.empty(local.shape, dtype=local.dtype, device="cpu")
+    return local.to("cpu").contiguous()

@@ -1,0 +1,109 @@
+"""Layouts of DTensors: which shard holds which part of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from elasticrun import _native
+from elasticrun.errors import StateError
+
+if TYPE_CHECKING:
+    from elasticrun._native import TensorSpec
+
+#: For each dimension of a mesh the dimension of the tensor that it cuts, and the split factor.
+Axes = list[tuple[int, int] | None]
+
+
+class Divisions:
+    """Describes tensors for :class:`elasticrun._native.Layout`.
+
+    A description is the same in all members, although each has its own part: tensors on a part of the state's mesh count
+    as replicated in the other dimensions.
+
+    Args:
+        mesh: the mesh of the state, over all ranks of the round.
+    """
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+        self._names = mesh.mesh_dim_names or ()
+        self._meshes: list[tuple[list[int], list[int]]] = [_table(mesh)]
+        #: The descriptions of the tensors of the last layout.
+        self.specs: list[TensorSpec] = []
+        self._layout: _native.Layout | None = None
+        #: Dimension of the state's mesh for each dimension of a mesh, or the index of a mesh of its own.
+        self._known: dict[int, tuple[DeviceMesh, list[int] | int]] = {}
+
+    def describe(self, name: str, tensor: torch.Tensor) -> TensorSpec:
+        """The description of a tensor.
+
+        Raises:
+            StateError: the tensor cannot be divided and put together: partial sums, or a mesh that the state does not have.
+        """
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        division = self._division(name, tensor) if isinstance(tensor, DTensor) else None
+        return name, dtype, tensor.element_size(), list(tensor.shape), division
+
+    def layout(self, tensors: Mapping[str, torch.Tensor]) -> _native.Layout:
+        """The layout of a state of these tensors. The same object as long as they are described alike.
+
+        Raises:
+            StateError: as :meth:`describe`.
+        """
+        specs = [self.describe(name, tensor) for name, tensor in tensors.items()]
+        if self._layout is None or specs != self.specs:
+            shards = len(self._meshes[0][1])
+            self.specs, self._layout = specs, _native.Layout(shards, self._meshes, specs)
+        return self._layout
+
+    def _division(self, name: str, tensor: DTensor) -> tuple[int, Axes]:
+        axes = [_axis(name, placement, tensor.dim()) for placement in tensor.placements]
+        dimensions = self._dimensions(name, tensor.device_mesh)
+        if isinstance(dimensions, int):
+            return dimensions, axes
+        of_state: Axes = [None] * self._mesh.ndim
+        for dimension, axis in zip(dimensions, axes, strict=True):
+            of_state[dimension] = axis
+        return 0, of_state
+
+    def _dimensions(self, name: str, mesh: DeviceMesh) -> list[int] | int:
+        known = self._known.get(id(mesh))
+        if known is None or known[0] is not mesh:
+            known = self._known[id(mesh)] = mesh, self._look_up(name, mesh)
+        return known[1]
+
+    def _look_up(self, name: str, mesh: DeviceMesh) -> list[int] | int:
+        names = mesh.mesh_dim_names or ()
+        if names and set(names) <= set(self._names):
+            return [self._names.index(dimension) for dimension in names]
+        table = _table(mesh)
+        if sorted(table[1]) != sorted(self._meshes[0][1]):
+            raise StateError(
+                f"{name} is on a mesh of the ranks {table[1]}, which is neither the mesh of the state nor a part of it by the"
+                f" names of its dimensions ({', '.join(self._names)}): use the mesh that build() is given"
+            )
+        if table not in self._meshes:
+            self._meshes.append(table)
+        return self._meshes.index(table)
+
+
+def _table(mesh: DeviceMesh) -> tuple[list[int], list[int]]:
+    """The shape of a mesh, and the shards at its coordinates: rank and shard are the same number."""
+    ranks: Any = mesh.mesh
+    return list(ranks.shape), ranks.flatten().tolist()
+
+
+def _axis(name: str, placement: Placement, dimensions: int) -> tuple[int, int] | None:
+    if isinstance(placement, Replicate):
+        return None
+    kind = type(placement).__name__
+    # torch has made _StridedShard a class beside Shard, and one below it.
+    if isinstance(placement, Shard) or kind == "_StridedShard":
+        strided: Any = placement
+        return strided.dim % max(dimensions, 1), getattr(strided, "split_factor", 1)
+    raise StateError(f"{name} has the placement {placement}: a state holds whole values, so reduce it first")

@@ -1,0 +1,321 @@
+"""A state whose model is divided among the workers."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from elasticrun import _native, lifecycle
+from elasticrun.codec import OwnedPayload
+from elasticrun.collectives import allgather_object, barrier
+from elasticrun.elastic import ObjectState
+from elasticrun.errors import StateError
+
+from ... import distributed
+from .buffers import HostBuffers
+from .capture import Captured, Head, capture, make_optimizer_state
+from .divisions import Divisions
+from .mesh_shape import mesh_shape
+from .meshes import RoundMeshes
+from .release import release
+
+_log = logging.getLogger("elasticrun")
+
+#: What ``build`` returns: a module, or a module, its optimizer, and objects with a ``state_dict()`` such as schedulers.
+Built = torch.nn.Module | tuple[Any, ...]
+
+#: Attributes that are not part of the replicated values.
+_OWN = ("model", "optimizer", "mesh")
+
+
+class ShardedState(ObjectState):
+    """A model that is divided among workers (``fully_shard``, tensor parallel), its optimizer, and replicated values.
+
+    ::
+
+        def build(mesh):
+            model = Transformer(config)
+            fully_shard(model, mesh=mesh)
+            return model, torch.optim.AdamW(model.parameters())
+
+        state = ShardedState(build, data=rows, step=0)
+
+        @run
+        def train(state):
+            ...  # state.model, state.optimizer
+
+    ``build`` is called in each round, since the number of workers changes the mesh. The model and the optimizer of the
+    round before are freed first. Then the new ones get the values of the newest complete commit from the memory of the
+    workers' hosts, whatever the number of workers was. Use them through the state, and keep no reference to them or their
+    parameters from one round to the next.
+
+    A model may be built on the meta device. In the first round its modules then get their values from
+    ``reset_parameters()``.
+
+    Each worker commits its own shard, at the speed of a copy of memory. A commit begins with a barrier.
+
+    Start the job with ``--replica-group-size all``.
+
+    Args:
+        build: makes the model for a mesh. Returns the model, or a tuple of the model, its optimizer, and further objects
+            with ``state_dict()`` and ``load_state_dict()``, such as a scheduler.
+        mesh: names of the dimensions of the mesh, or their sizes by name. One dimension may have no size (None): it has
+            the rest of the workers. Names alone: the first dimension has all workers.
+        device: type of the devices. Default: ``cuda`` if there is one, else ``cpu``.
+        replicated: values that are the same in all workers, as for :class:`ObjectState`.
+
+    Attributes:
+        model: the model of this round.
+        optimizer: the optimizer of this round, or None.
+        others: the further objects of this round.
+        mesh: the mesh of this round.
+
+    Raises:
+        StateError: a name is taken, or a value cannot be serialised.
+    """
+
+    if TYPE_CHECKING:
+        model: torch.nn.Module
+        optimizer: torch.optim.Optimizer
+        others: tuple[Any, ...]
+        mesh: DeviceMesh
+
+    def __init__(
+        self,
+        build: Callable[[DeviceMesh], Built],
+        *,
+        mesh: Sequence[str] | Mapping[str, int | None] = ("shard",),
+        device: str | None = None,
+        **replicated: object,
+    ) -> None:
+        for name in replicated:
+            if name in (*_OWN, "others"):
+                raise StateError(f"a value of a sharded state cannot be called {name!r}: build() returns it")
+        self._build = build
+        self._dimensions = mesh
+        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._meshes = RoundMeshes()
+        self._divisions: Divisions | None = None
+        self._forget()
+        super().__init__(**replicated)
+
+    def restore(self) -> None:
+        """Refused in a round: the model goes back to a commit only together with those of the other workers.
+
+        Raises:
+            StateError: this worker is in a round.
+        """
+        if lifecycle.has_joined():
+            raise StateError(
+                "a sharded state is restored at the start of a round only, in all workers together: let the error that"
+                " interrupts training pass to elastic.run"
+            )
+        super().restore()
+
+    def sync(self) -> None:
+        """Refused: each worker has a shard of its own.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError("a sharded state cannot be broadcast from rank 0: elastic.run brings each worker to its shard")
+
+    # Methods that elastic.run calls.
+
+    def _hooks(self) -> tuple[bool, ...]:
+        return super()._hooks()[0], False, False, True
+
+    def _begin_round(self) -> None:
+        distributed.refresh()
+        super()._begin_round()
+
+    def _load_shards(self) -> None:
+        world = _native.world()
+        if world.local_size != world.size:
+            raise StateError(
+                f"a sharded state can be on one host only in this release, and the round has {world.size} workers of which"
+                f" {world.local_size} are here"
+            )
+        if self.model is not None:
+            release(self.model, self.optimizer)
+        self._forget()
+        distributed.require_process_group()
+        shape, names = mesh_shape(self._dimensions, world.size)
+        self.mesh = self._meshes.mesh(shape, names, self._device)
+        self._divisions = Divisions(self.mesh)
+        begun = time.monotonic()
+        self._adopt(self._build(self.mesh))
+        built = time.monotonic()
+        base = _native.load_shards()
+        is_empty = _leave_meta(self.model, self._device)
+        if base is None:
+            if is_empty:
+                _reset_parameters(self.model)
+            # What training has changed before the first commit was complete counts for nothing.
+            ObjectState._load(self, *self._initial())
+            return
+        copied = self._fill(base)
+        _native.loaded_shards()
+        took = time.monotonic()
+        _log.info(
+            "round %d: built the model in %.0f ms, loaded %d MB of commit %s in %.0f ms",
+            world.round,
+            (built - begun) * 1e3,
+            copied // 1_000_000,
+            base.id,
+            (took - built) * 1e3,
+        )
+
+    def _seal_first(self) -> None:
+        if self._hooks()[0] and _native.world().round > 1:
+            # Reset callbacks run in survivors only.
+            self._broadcast()
+        captured = self._capture()
+        layout = self._layout_of(captured)
+        self._check_alike(layout)
+        self._write_shard(captured, layout, first=True)
+        barrier()
+        _native.all_sealed()
+        # The commit is newer.
+        self._saved = None
+
+    def _agree(self) -> None:
+        # All workers have sealed the commit before, so the one that this commit overwrites is not needed.
+        barrier()
+        super()._agree()
+
+    def _save_locally(self) -> None:
+        pass
+
+    def _write_commit(self) -> None:
+        captured = self._capture()
+        self._write_shard(captured, self._layout_of(captured))
+
+    # The parts of the above.
+
+    def _forget(self) -> None:
+        self.model = cast(Any, None)
+        self.optimizer = cast(Any, None)
+        self.others = ()
+        self.mesh = cast(Any, None)
+
+    def _adopt(self, built: Built) -> None:
+        parts = built if isinstance(built, tuple) else (built,)
+        model, *rest = parts
+        if not isinstance(model, torch.nn.Module):
+            raise StateError(
+                f"build() returned an object of type {type(model).__name__}: expected a module, or a tuple of a module and its"
+                " optimizer"
+            )
+        self.model = model
+        if rest and isinstance(rest[0], torch.optim.Optimizer):
+            self.optimizer = rest.pop(0)
+        for other in rest:
+            if not (hasattr(other, "state_dict") and hasattr(other, "load_state_dict")):
+                raise StateError(
+                    f"build() returned an object of type {type(other).__name__}, which has no state_dict()"
+                )
+        self.others = tuple(rest)
+
+    def _capture(self) -> Captured:
+        captured = capture(self.model, self.optimizer)
+        captured.head.others = [other.state_dict() for other in self.others]
+        return captured
+
+    def _layout_of(self, captured: Captured) -> _native.Layout:
+        assert self._divisions is not None
+        return self._divisions.layout(captured.tensors)
+
+    def _check_alike(self, layout: _native.Layout) -> None:
+        """Raises in all workers if one has built another model."""
+        hashes = allgather_object(layout.hash, "the layout of a sharded state")
+        if len(set(hashes)) == 1:
+            return
+        assert self._divisions is not None
+        all_specs = allgather_object(self._divisions.specs, "the tensors of a sharded state")
+        for rank, specs in enumerate(all_specs):
+            for own, other in zip(sorted(all_specs[0]), sorted(specs), strict=False):
+                if own != other:
+                    raise StateError(
+                        f"rank {rank} has built another model than rank 0: {_shown(other)} in place of {_shown(own)}"
+                    )
+            if len(specs) != len(all_specs[0]):
+                raise StateError(
+                    f"rank {rank} has built another model than rank 0: {len(specs)} tensors in place of {len(all_specs[0])}"
+                )
+
+    def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
+        shard = _native.world().shard
+        assert shard is not None
+        head = pickle.dumps((captured.head, self._payload().copy()), protocol=5)
+        host = HostBuffers(captured.tensors.values(), load=False)
+        _native.commit_shard(layout, shard, head, host.buffers(), first)
+
+    def _fill(self, base: _native.DividedBase) -> int:
+        """Gives model, optimizer and values the contents of a commit. Returns the bytes of the shard."""
+        heads = base.heads()
+        head: Head
+        values: OwnedPayload
+        head, values = pickle.loads(heads[min(heads)])
+        stored = {name: (dtype, shape) for name, dtype, shape in base.layout.tensors()}
+        if self.optimizer is not None:
+            make_optimizer_state(self.model, self.optimizer, head, stored)
+        captured = self._capture()
+        host = HostBuffers(captured.tensors.values(), load=True)
+        shard = _native.world().shard
+        assert shard is not None
+        copied = base.fill(self._layout_of(captured), shard, host.buffers())
+        host.write_back()
+        _load_extra(self.model, head.extra)
+        if len(head.others) != len(self.others):
+            raise StateError(
+                f"build() returned {len(self.others)} objects with a state_dict(), and commit {base.id} has {len(head.others)}"
+            )
+        for other, state in zip(self.others, head.others, strict=True):
+            other.load_state_dict(state)
+        ObjectState._load(self, values.head, values.views())
+        return copied
+
+    def _initial(self) -> tuple[bytes, list[memoryview]]:
+        """The replicated values as the constructor was given them."""
+        if self._saved is None:
+            raise StateError("there is nothing to begin with: the job has no commit, and this worker has made one")
+        return self._saved.head, self._saved.views()
+
+
+def _shown(spec: _native.TensorSpec) -> str:
+    name, dtype, _, shape, _ = spec
+    return f"{name} ({dtype}, {list(shape)})"
+
+
+def _leave_meta(model: torch.nn.Module, device: str) -> bool:
+    """Gives a model on the meta device memory with any contents. Returns whether it was there."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not any(tensor.is_meta for tensor in tensors):
+        return False
+    model.to_empty(device=device)
+    return True
+
+
+def _reset_parameters(model: torch.nn.Module) -> None:
+    for name, module in model.named_modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        reset = getattr(module, "reset_parameters", None)
+        if own and reset is None:
+            raise StateError(
+                f"build() returned a model on the meta device, and {name or type(module).__name__} has no reset_parameters(), which"
+                " would give it values in the first round: give it one, or build the model with values"
+            )
+        if own and reset is not None:
+            reset()
+
+
+def _load_extra(model: torch.nn.Module, extra: Mapping[str, Any]) -> None:
+    if extra:
+        model.load_state_dict({**model.state_dict(), **extra})

@@ -1,0 +1,198 @@
+"""FSDP2 with a sharded state: sharded.py STEPS CHECKPOINTS [EVENT...].
+
+Before each commit torch.distributed.checkpoint saves model and optimizer to CHECKPOINTS/STEP. At the start of each later
+round, a fresh model and optimizer of the round's size load the checkpoint of the base, and all local tensors are compared
+with those of the state, bit by bit. Set CHECKPOINTS to "none" to do without.
+
+An event is WHEN:RANK@STEP, in the first round only: that rank kills itself in that step. WHEN is `forward`, `commit` (before the
+barrier of the commit), `sealed` (after it has sealed the commit), or `all` (all ranks but the given one, in the forward pass).
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+import elasticrun.torch as er
+from elasticrun import _native
+
+STEPS, CHECKPOINTS, EVENTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+WIDTH, VOCABULARY, BATCH = 16, 37, 12
+
+er.init()
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.inner = torch.nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.outer = torch.nn.Linear(3 * WIDTH, WIDTH)
+        # Fewer elements than workers: some shards are empty.
+        self.scale = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        hidden = torch.nn.functional.gelu(self.inner(self.norm(x)))
+        return x + self.outer(hidden) * self.scale.mean()
+
+
+class Gain(torch.nn.Module):
+    """A parameter of another type, and so a group of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, WIDTH, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return x * self.weight.float()
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(2))
+        self.head = torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.head.weight = self.embedding.weight  # tied
+        self.gain = Gain()
+        self.register_buffer("seen", torch.zeros(2, dtype=torch.int64))
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.gain(x))
+
+
+def build(mesh):
+    torch.manual_seed(5)
+    model = Model()
+    for part in (*model.blocks, model.gain):
+        fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def bytes_of(tensor):
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def parts(model, optimizer):
+    """Local tensors by name."""
+    found = {name: local(value) for name, value in model.state_dict().items()}
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for parameter, entry in optimizer.state.items():
+        for key, value in entry.items():
+            if isinstance(value, torch.Tensor):
+                found[f"{names[id(parameter)]}.{key}"] = local(value)
+    return found
+
+
+def save_checkpoint(state):
+    model, optimizer = get_state_dict(state.model, state.optimizer)
+    dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=f"{CHECKPOINTS}/{state.step}")
+
+
+def compare_with_checkpoint(state):
+    """A fresh model of this size loads what torch has saved, and is compared bit by bit."""
+    model, optimizer, _ = build(state.mesh)
+    stored, stored_optimizer = get_state_dict(model, optimizer)
+    parts_of = {"model": stored, "optimizer": stored_optimizer}
+    dcp.load(parts_of, checkpoint_id=f"{CHECKPOINTS}/{state.step}")
+    set_state_dict(model, optimizer, model_state_dict=parts_of["model"], optim_state_dict=parts_of["optimizer"])
+    expected, actual = parts(model, optimizer), parts(state.model, state.optimizer)
+    assert expected.keys() == actual.keys(), expected.keys() ^ actual.keys()
+    for name, value in expected.items():
+        assert value.dtype == actual[name].dtype, name
+        assert torch.equal(bytes_of(value), bytes_of(actual[name])), name
+    empty = sum(value.numel() == 0 for value in actual.values())
+    print(
+        f"rank {er.rank()} of {er.size()} equals checkpoint {state.step}: {len(actual)} tensors, {empty} empty",
+        flush=True,
+    )
+
+
+def digest(state):
+    """A digest of the whole state, which is the same whatever its shards are."""
+    hashed = hashlib.sha256()
+    values = [*state.model.state_dict().values()]
+    for parameter in state.model.parameters():
+        values += state.optimizer.state[parameter].values()
+    for value in values:
+        full = value.full_tensor() if isinstance(value, DTensor) else value
+        hashed.update(bytes_of(full).numpy().tobytes())
+    return hashed.hexdigest()[:12]
+
+
+def first_round():
+    return _native.world().round == 1
+
+
+def dies(when, step):
+    for event in EVENTS:
+        kind, _, place = event.partition(":")
+        rank, _, at = place.partition("@")
+        if kind != when or int(at) != step or not first_round():
+            continue
+        if (er.rank() == int(rank)) != (kind == "all"):
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+
+
+state = er.elastic.ShardedState(build, step=0, losses=[])
+
+
+@er.elastic.run
+def train(state):
+    print(f"round of {er.size()}: rank {er.rank()} at step {state.step} digest {digest(state)}", flush=True)
+    if state.step and CHECKPOINTS != "none":
+        compare_with_checkpoint(state)
+    model, optimizer, (scheduler,) = state.model, state.optimizer, state.others
+    while state.step < STEPS:
+        tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step))
+        own = tokens[er.rank() :: er.size()]
+        optimizer.zero_grad()
+        logits = model(own[:, :-1])
+        dies("forward", state.step)
+        dies("all", state.step)
+        # Weighted, so that the gradient is that of the whole batch at any size.
+        weight = own.numel() / tokens.numel() * er.size()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), own[:, 1:].flatten()) * weight
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        model.seen += 1
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        state.losses = [*state.losses, round(float(total) / er.size(), 5)]
+        state.step += 1
+        if CHECKPOINTS != "none":
+            save_checkpoint(state)
+        found = digest(state)
+        if er.rank() == 0:
+            print(f"step {state.step} digest {found}", flush=True)
+        dies("commit", state.step)
+        state.commit()
+        dies("sealed", state.step)
+    rate, found = scheduler.get_last_lr()[0], digest(state)
+    print(
+        f"done rank {er.rank()} of {er.size()} step {state.step} rate {rate} digest {found} losses {state.losses}",
+        flush=True,
+    )
+
+
+train(state)
