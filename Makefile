@@ -36,7 +36,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | p
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
 BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit data order notice plugins spark
-FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers thrift tokens
+FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers shards thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
 CHOSEN_PLUGINS = $(if $(filter command,$(origin PLUGINS)),$(PLUGINS))

@@ -30,6 +30,7 @@ TARGETS = {
     "manifests": ("driver", "manifests of durable commits"),
     "pages": ("data", "pages of Parquet columns"),
     "plugin_answers": (None, "answers of plugins, output of scripts, --discovery"),
+    "shards": (None, "layouts of a sharded state, bodies of shards"),
     "thrift": ("data", "structures of Thrift in Parquet files"),
     "tokens": (None, "join tokens"),
 }

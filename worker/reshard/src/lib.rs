@@ -24,6 +24,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, fuzzing))]
+pub mod any_input;
 mod body;
 mod cover;
 mod encoding;
