@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{
     Class, Plan, Runs,
-    cells::{Overlap, unit},
+    divisions::unit,
     pieces::Piece,
     runs::{DimPart, Strided},
+    sized_cells::Overlap,
 };
 
 /// Where a member copies from.

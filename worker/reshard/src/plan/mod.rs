@@ -10,12 +10,14 @@
 
 mod cells;
 mod choice;
+mod divisions;
 mod error;
 mod fetch;
 mod flows;
 mod groups;
 mod pieces;
 mod runs;
+mod sized_cells;
 
 use std::collections::BTreeMap;
 
@@ -25,8 +27,9 @@ pub use flows::{Flow, Flows, HostBytes};
 pub use runs::{Run, Runs};
 
 use self::{
-    cells::{Divisions, Sized, unit},
     choice::Choice,
+    divisions::{Divisions, unit},
+    sized_cells::SizedCells,
 };
 use crate::{Layout, Tensor};
 
@@ -208,10 +211,10 @@ impl<'a> Plan<'a> {
     }
 
     /// The cells of a class, in the old and the new layout.
-    fn sized(&self, class: &Class) -> [Sized; 2] {
+    fn sized(&self, class: &Class) -> [SizedCells; 2] {
         let old = &self.old_cells.cells[class.old as usize];
         let new = &self.new_cells.cells[class.new as usize];
-        [old, new].map(|cells| Sized::new(cells, &class.dims, &class.lens))
+        [old, new].map(|cells| SizedCells::new(cells, &class.dims, &class.lens))
     }
 
     /// Chooses who sends what between hosts.
