@@ -9,6 +9,7 @@ use elasticrun_reshard::{
     Axis, Block, Body, BodyError, Division, Dtype, Error, Layout, Mesh, Rect, Tensor,
 };
 use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The elements of a block, in local order.
 fn elements(shape: &[u64], block: &Block) -> Vec<u64> {
@@ -505,4 +506,65 @@ fn shards_are_those_of_torch() {
         cases += 1;
     }
     assert!(cases > 300);
+}
+
+#[test]
+fn a_header_that_contradicts_its_body_is_refused() {
+    let (shards, meshes, tensors) = example();
+    let (layout, _) = Layout::new(shards, meshes, tensors).unwrap();
+    let body = Body::new(&layout, 1, 10).unwrap();
+    let mut bytes = vec![0; body.len()];
+    bytes[..Body::HEADER].copy_from_slice(&body.header());
+    bytes[body.layout()].copy_from_slice(layout.as_bytes());
+    let changed = |offset: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[offset] ^= byte;
+        let damaged = Body::parse(&bytes).unwrap_err();
+        // With a check that agrees.
+        let check = xxh3_64(&bytes[..56]).to_le_bytes();
+        bytes[56..64].copy_from_slice(&check);
+        (damaged, Body::parse(&bytes).map(|(_, body)| body))
+    };
+    let damaged = BodyError::Damaged;
+    let expected = bytes.len();
+    let cases: Vec<(usize, u8, Result<Body, BodyError>)> = vec![
+        (
+            12,
+            8,
+            Err(BodyError::Shard {
+                shard: 9,
+                shards: 6,
+            }),
+        ),
+        (16, 1, Err(BodyError::Damaged)),
+        (24, 1, Err(Error::Malformed("it ends too early").into())),
+        (31, 0xff, Err(BodyError::Damaged)),
+        (32, 0x80, Err(BodyError::Damaged)),
+        (39, 0xff, Err(BodyError::TooLarge)),
+        (40, 1, Err(BodyError::Damaged)),
+        // For later versions.
+        (48, 1, Ok(body.clone())),
+    ];
+    for (offset, byte, expected) in cases {
+        assert_eq!(
+            changed(offset, byte),
+            (damaged.clone(), expected),
+            "byte {offset}"
+        );
+    }
+    assert_eq!(changed(0, 1).0, BodyError::Magic);
+    assert_eq!(changed(8, 2).0, BodyError::Version { version: 3 });
+    bytes.push(0);
+    let len = bytes.len();
+    assert_eq!(Body::parse(&bytes), Err(BodyError::Len { expected, len }));
+    assert_eq!(
+        Body::parse(&bytes[..63]),
+        Err(BodyError::TooShort { len: 63 })
+    );
+    let (other, _) = Layout::new(1, Vec::new(), Vec::new()).unwrap();
+    let (hash, expected) = (layout.hash(), other.hash());
+    assert_eq!(
+        Body::parse_with(&other, &bytes),
+        Err(BodyError::OtherLayout { hash, expected })
+    );
 }

@@ -675,3 +675,35 @@ fn an_owner_of_whole_tensors_sends_each_once_to_a_host() {
     assert_eq!(from(1), [(1, Source::Holder(1)), (2, Source::Holder(0))]);
     assert_eq!(from(2), [(0, Source::Holder(0)), (2, Source::Seat(1))]);
 }
+
+#[test]
+fn rectangles_along_different_dimensions_are_told_apart() {
+    let tensor = |name: &str, dim: usize| {
+        let half = |start: u64| {
+            let mut rect = Rect {
+                offset: vec![0, 0],
+                len: vec![4, 4],
+            };
+            (rect.offset[dim], rect.len[dim]) = (start, 2);
+            vec![rect]
+        };
+        Tensor {
+            name: name.into(),
+            dtype: Dtype::new("float32", 4),
+            shape: vec![4, 4],
+            division: Division::Explicit(vec![(0, half(0)), (1, half(2))]),
+        }
+    };
+    let tensors = vec![tensor("columns", 1), tensor("rows", 0)];
+    let (old, _) = Layout::new(2, Vec::new(), tensors.clone()).unwrap();
+    let whole = |tensor: Tensor| Tensor {
+        division: Division::Whole,
+        ..tensor
+    };
+    let (new, _) = Layout::new(1, Vec::new(), tensors.into_iter().map(whole).collect()).unwrap();
+    let contents = contents(&old);
+    assert_eq!(
+        reshard(&new, &bodies(&old, &contents)),
+        bodies(&new, &contents)
+    );
+}
