@@ -1,4 +1,6 @@
-"""FSDP2 with a sharded state: sharded.py STEPS CHECKPOINTS [EVENT...].
+"""FSDP2 with a sharded state: sharded.py END CHECKPOINTS [EVENT...].
+
+END is a number of steps, or the sizes that rounds must have had: 4,3,4 ends three steps after the last change.
 
 Before each commit torch.distributed.checkpoint saves model and optimizer to CHECKPOINTS/STEP. At the start of each later
 round, a fresh model and optimizer of the round's size load the checkpoint of the base, and all local tensors are compared
@@ -6,6 +8,8 @@ with those of the state, bit by bit. Set CHECKPOINTS to "none" to do without.
 
 An event is WHEN:RANK@STEP, in the first round only: that rank kills itself in that step. WHEN is `forward`, `commit` (before the
 barrier of the commit), `sealed` (after it has sealed the commit), or `all` (all ranks but the given one, in the forward pass).
+Or it is WHEN:RANK@SIZE, in a later round of that size, with `loading` (before the model has its values) or `first` (when it has
+them, and before commit 0 of the round).
 """
 
 import hashlib
@@ -24,7 +28,8 @@ from torch.distributed.tensor import DTensor
 import elasticrun.torch as er
 from elasticrun import _native
 
-STEPS, CHECKPOINTS, EVENTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+CHECKPOINTS, EVENTS = sys.argv[2], sys.argv[3:]
+SIZES = [int(size) for size in sys.argv[1].split(",")]
 WIDTH, VOCABULARY, BATCH = 16, 37, 12
 
 er.init()
@@ -73,6 +78,7 @@ class Model(torch.nn.Module):
 
 
 def build(mesh):
+    dies("loading", mesh.size())
     torch.manual_seed(5)
     model = Model()
     for part in (*model.blocks, model.gain):
@@ -141,18 +147,27 @@ def first_round():
     return _native.world().round == 1
 
 
-def dies(when, step):
+def dies(when, now):
     for event in EVENTS:
         kind, _, place = event.partition(":")
         rank, _, at = place.partition("@")
-        if kind != when or int(at) != step or not first_round():
+        if kind != when or int(at) != now or first_round() == (kind in ("loading", "first")):
             continue
         if (er.rank() == int(rank)) != (kind == "all"):
             os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(60)
 
 
-state = er.elastic.ShardedState(build, step=0, losses=[])
+def is_done(state):
+    if len(SIZES) == 1:
+        return state.step >= SIZES[0]
+    changes = [size for i, (size, _) in enumerate(state.sizes) if i == 0 or state.sizes[i - 1][0] != size]
+    return changes == SIZES and state.step >= state.sizes[-1][1] + 3
+
+
+state = er.elastic.ShardedState(build, step=0, losses=[], sizes=[])
+if any(event.startswith("first") for event in EVENTS):
+    state.register_reset_callbacks([lambda: dies("first", er.size())])
 
 
 @er.elastic.run
@@ -160,8 +175,9 @@ def train(state):
     print(f"round of {er.size()}: rank {er.rank()} at step {state.step} digest {digest(state)}", flush=True)
     if state.step and CHECKPOINTS != "none":
         compare_with_checkpoint(state)
+    state.sizes = [*state.sizes, (er.size(), state.step)]
     model, optimizer, (scheduler,) = state.model, state.optimizer, state.others
-    while state.step < STEPS:
+    while not is_done(state):
         tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step))
         own = tokens[er.rank() :: er.size()]
         optimizer.zero_grad()

@@ -1,0 +1,123 @@
+"""Models that are divided among workers go on from memory, at another number of workers, with the same bits."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from support.jobs import Starter, job, run
+
+WORKERS = Path(__file__).parent / "workers"
+STEPS = 6
+#: A failed worker does not return.
+SHRINKS = ["-np", "4", "--min-np", "1", "--blacklist", "forever"]
+#: A failed worker is started again.
+RETURNS = [
+    "-np",
+    "4",
+    "--min-np",
+    "4",
+    "-H",
+    "localhost:4",
+    "--blacklist-cooldown-range",
+    "0",
+    "0",
+    "--max-host-failures",
+    "0",
+]
+
+DONE = re.compile(r"done rank (\d+) of (\d+) step (\d+) rate ([\d.]+) digest (\w+) losses \[(.*)\]")
+
+
+def command(*words: object) -> list[str]:
+    """The command of a job and its worker."""
+    return ["--replica-group-size", "all", sys.executable, str(WORKERS / "sharded.py"), *map(str, words)]
+
+
+def digests(output: str) -> dict[int, list[str]]:
+    """The digests of each step, one for each time that it was done."""
+    found: dict[int, list[str]] = {}
+    for step, digest in re.findall(r">:step (\d+) digest (\w+)", output):
+        found.setdefault(int(step), []).append(digest)
+    return found
+
+
+def check(output: str, sizes: list[int], steps: int | None = STEPS) -> list[float]:
+    """Checks the rounds of a job that has ended after so many steps. Returns the losses of its steps."""
+    starts = re.findall(r"round of (\d+): rank \d+ at step (\d+) digest (\w+)", output)
+    assert starts, output
+    committed = digests(output)
+    for _, step, digest in starts:
+        assert step == "0" or digest in committed[int(step)], (step, digest, output)
+    rounds = [int(size) for size, *_ in starts]
+    assert [size for i, size in enumerate(rounds) if i == 0 or rounds[i - 1] != size] == sizes, output
+    done = DONE.findall(output)
+    assert sorted(int(rank) for rank, *_ in done) == list(range(sizes[-1])), output
+    # All ranks end alike.
+    assert len({tuple(rest) for _, *rest in done}) == 1, output
+    assert steps is None or done[0][2] == str(steps), output
+    return [float(loss) for loss in done[0][5].split(", ")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[float]:
+    """The losses of one worker."""
+    code, output = run("-np", "1", *command(STEPS, "none"))
+    assert code == 0, output
+    return check(output, [1])
+
+
+@pytest.mark.parametrize(
+    ("events", "base", "size"),
+    [
+        (["forward:1@3"], 3, 3),
+        # Those that wait at the barrier of the commit have not sealed it.
+        (["commit:2@3"], 2, 3),
+        # Rank 0 has sealed the commit that others may not have.
+        (["sealed:0@4"], None, 3),
+        (["forward:0@2", "forward:3@2"], 2, 2),
+        # The shards of three are in the memory of dead processes only.
+        (["all:1@4"], 4, 1),
+    ],
+)
+def test_survivors_go_on_from_the_shards_of_the_dead(
+    events: list[str], base: int | None, size: int, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    code, output = run(*SHRINKS, *command(STEPS, tmp_path, *events))
+    assert code == 0, output
+    starts = re.findall(rf"round of {size}: rank \d+ at step (\d+)", output)
+    assert base is None or set(starts) == {str(base)}, output
+    # torch's own checkpoint of that step, loaded by a new model of this size, has the same bits.
+    equal = re.findall(rf"rank \d+ of {size} equals checkpoint (\d+): (\d+) tensors", output)
+    assert equal == [(starts[0], "58")] * size, output
+    assert check(output, [4, size]) == pytest.approx(undisturbed, abs=2e-3)
+
+
+def test_a_new_worker_gets_the_shard_of_the_dead_one(tmp_path: Path, undisturbed: list[float]) -> None:
+    code, output = run(*RETURNS, *command(STEPS, tmp_path, "forward:2@3"))
+    assert code == 0, output
+    assert len(re.findall(r"rank \d+ of 4 equals checkpoint 3: 58 tensors", output)) == 4, output
+    # The same workers do the same additions in the same order.
+    assert all(len(set(found)) == 1 for found in digests(output).values()), output
+    assert check(output, [4]) == pytest.approx(undisturbed, abs=2e-3)
+
+
+def test_workers_that_die_while_they_load_the_base_cost_nothing(tmp_path: Path) -> None:
+    code, output = run(*SHRINKS, *command(STEPS, tmp_path, "forward:1@3", "loading:0@3", "first:1@2"))
+    assert code == 0, output
+    assert len(re.findall(r"rank \d+ of 1 equals checkpoint 3: 58 tensors", output)) == 1, output
+    check(output, [4, 1])
+
+
+def test_resizes_by_discovery_repeat_no_step(start: Starter, tmp_path: Path) -> None:
+    change = start.hosts("localhost:4")
+    discovery = ["--host-discovery-script", str(tmp_path / "discover.sh"), "--discovery-interval", "100ms"]
+    with job("--min-np", "1", *discovery, *command("4,3,2,4", tmp_path / "checkpoints")) as one:
+        one.until("step 2 digest")
+        for slots in (3, 2, 4):
+            change(f"localhost:{slots}")
+            one.until(f"rank 0 of {slots} equals checkpoint")
+            one.until("digest")
+        text = one.succeed()
+    assert all(len(found) == 1 for found in digests(text).values()), text
+    check(text, [4, 3, 2, 4], steps=None)
