@@ -161,8 +161,10 @@ def dies(when, now):
 def is_done(state):
     if len(SIZES) == 1:
         return state.step >= SIZES[0]
-    changes = [size for i, (size, _) in enumerate(state.sizes) if i == 0 or state.sizes[i - 1][0] != size]
-    return changes == SIZES and state.step >= state.sizes[-1][1] + 3
+    # New workers may come one after the other, so there may be other sizes between them.
+    sizes = iter(size for size, _ in state.sizes)
+    has_had_all = all(size in sizes for size in SIZES)
+    return has_had_all and state.sizes[-1][0] == SIZES[-1] and state.step >= state.sizes[-1][1] + 3
 
 
 state = er.elastic.ShardedState(build, step=0, losses=[], sizes=[])
