@@ -107,6 +107,13 @@ impl Addresses {
                     for peer in start.peers.values_mut() {
                         rewrite(peer, to, &local_toward);
                     }
+                    // Its members tell those of other hosts.
+                    if let Some(memory) = &mut start.memory {
+                        rewrite(memory, to.or(remote), &local_toward);
+                    }
+                    for holder in &mut start.holders {
+                        rewrite(&mut holder.keeper.address, to, &local_toward);
+                    }
                     if let Some(keeper) = &mut start.keeper {
                         rewrite(&mut keeper.address, to, &local_toward);
                     }
@@ -205,6 +212,8 @@ mod tests {
             round: Round(2),
             base: Some(commit),
             base_shards: None,
+            memory: None,
+            holders: Vec::new(),
             keeper: Some(Keeper {
                 host: HostId::new("here"),
                 process: PROCESS,

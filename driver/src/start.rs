@@ -344,6 +344,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::RestartMode::Process => core::RestartMode::Process,
             config::RestartMode::Auto => core::RestartMode::Auto,
         },
+        size_multiple: settings.workers.size_multiple.get(),
         replica_group_size: match settings.workers.replica_group_size {
             config::ReplicaGroupSize::One => core::ReplicaGroupSize::One,
             config::ReplicaGroupSize::All => core::ReplicaGroupSize::All,

@@ -77,6 +77,8 @@ pub(crate) fn start(left: Option<Round>) -> StartedRound {
         round,
         base: None,
         base_shards: None,
+        memory: None,
+        holders: Vec::new(),
         keeper: None,
         size: 1,
         members: vec![member],

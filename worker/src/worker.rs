@@ -23,7 +23,9 @@ use elasticrun_shm::page::{BoundaryCounter, BoundaryOutcome, Phase, WorkerPage};
 use crate::{
     Error, State, Store, World,
     agent::{AgentConnection, Inbox, NextJoin, StartedRound},
-    round::{DividedBase, classify, connect, fetch_base, open_divided, record_error, sync},
+    round::{
+        DividedBase, classify, connect, fetch_base, fetch_shard, open_divided, record_error, sync,
+    },
     sched_boost::{SchedBoost, UntilFirstBoundary},
     state,
 };
@@ -196,18 +198,33 @@ impl Worker {
         }
     }
 
-    /// [`SetupStep::LoadShards`]: opens the base of the round, whose shards this host holds. `None`
-    /// if the round has no base. Call [`loaded_shards`](Self::loaded_shards) when the live state is
+    /// [`SetupStep::LoadShards`]: opens the base of the round. `None` if the round has no base. All
+    /// members take part. Call [`loaded_shards`](Self::loaded_shards) when the live state is
     /// made of it.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    pub fn load_shards(&mut self) -> Result<Option<DividedBase>, Error> {
+    pub fn load_shards(&mut self, group: &mut Group) -> Result<Option<DividedBase>, Error> {
         let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
         let (inbox, memory) = (&self.agent.inbox, &mut self.agent.memory);
         let base = inbox.with_machine(|machine| machine.load_shards(memory))?;
-        base.map(|id| open_divided(&self.agent, &active.started, id))
+        base.map(|id| open_divided(&self.agent, &active.started, group, id))
             .transpose()
+    }
+
+    /// Fetches parts of a shard of the base that other hosts hold ([`DividedBase::remote`]): offsets
+    /// and lengths in its bytes. Returns the parts, one after the other.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn fetch_shard(
+        &mut self,
+        base: &DividedBase,
+        shard: u32,
+        ranges: &[(u64, u64)],
+    ) -> Result<Vec<u8>, Error> {
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        fetch_shard(&mut self.agent, &active.started, base, shard, ranges)
     }
 
     /// The live state was made of the base of the round.

@@ -115,6 +115,8 @@ pub struct Settings {
     pub restart_mode: RestartMode,
     /// The number of workers that hold one whole state together.
     pub replica_group_size: ReplicaGroupSize,
+    /// A round has a multiple of so many workers, at least 1. `np`, `min_np` and `max_np` are multiples.
+    pub size_multiple: u32,
 }
 
 /// How long agents may take to reach a later driver, beyond the heartbeat timeout: their longest pause between two dials, and
@@ -168,6 +170,7 @@ impl Settings {
             resume_from: None,
             restart_mode: RestartMode::Auto,
             replica_group_size: ReplicaGroupSize::One,
+            size_multiple: 1,
         }
     }
 

@@ -44,13 +44,56 @@ pub(super) fn workers(
         ));
     }
     check_spares(config, max_np, slots)?;
+    check_multiple(config, np, min_np, max_np)?;
     Ok(Workers {
         np,
         min_np,
         max_np,
         spares: config.spares.value,
         replica_group_size: config.replica_group_size.value,
+        size_multiple: config.size_multiple.value,
     })
+}
+
+/// Checks that rounds can have the counts that are given or follow from others.
+fn check_multiple(
+    config: &Config,
+    np: NonZeroU32,
+    min_np: NonZeroU32,
+    max_np: Option<NonZeroU32>,
+) -> Result<(), Error> {
+    let multiple = config.size_multiple.value.get();
+    let counts = [
+        (Some(np), &config.np, "np"),
+        (Some(min_np), &config.min_np, "min-np"),
+        (max_np, &config.max_np, "max-np"),
+    ];
+    for (count, setting, key) in counts {
+        let Some(count) = count.map(NonZeroU32::get) else {
+            continue;
+        };
+        let below = count - count % multiple;
+        if below == count {
+            continue;
+        }
+        let above = below.saturating_add(multiple);
+        let near = match below {
+            0 => format!("{above}"),
+            below => format!("{below} or {above}"),
+        };
+        let of = config.size_multiple.origin.name("size-multiple");
+        return Err(match setting.is_given() {
+            true => setting.contradicts(
+                key,
+                format!("expected a multiple of {multiple} of {of}, such as {near}"),
+            ),
+            false => config.size_multiple.contradicts(
+                "size-multiple",
+                format!("the job would have {count} workers; set -np, --min-np and --max-np to multiples, such as {near}"),
+            ),
+        });
+    }
+    Ok(())
 }
 
 /// A note about slots that no worker of an elastic job uses, although it could: without `--max-np`, fixed hosts get at most

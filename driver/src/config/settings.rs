@@ -78,6 +78,8 @@ pub struct Workers {
     pub spares: u32,
     /// The number of workers that hold one whole state together.
     pub replica_group_size: ReplicaGroupSize,
+    /// A round has a multiple of so many workers.
+    pub size_multiple: NonZeroU32,
 }
 
 /// Where hosts come from. All sources are merged by host.

@@ -195,6 +195,8 @@ settings! {
         spares "spares" "N": u32 = 0, plain;
         /// Workers that hold one whole state together: 1 (each holds all of it), or all (each holds a shard)
         replica_group_size "replica-group-size" "1|all": ReplicaGroupSize = ReplicaGroupSize::One, plain;
+        /// Run rounds with a multiple of M workers, such as the product of tensor and pipeline parallel sizes
+        size_multiple "size-multiple" "M": NonZeroU32 = NonZeroU32::MIN, plain;
         /// Slots per host when discovery reports none; auto: the number of its GPUs, else 1
         slots_per_host "slots-per-host" "N|auto": SlotsPerHost = SlotsPerHost::Auto,
             |arg| arg.visible_alias("slots");

@@ -163,7 +163,7 @@ pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         }
         Outcome::DiscoveryFailed { why } => format!("failed: the first discovery failed: {why}"),
         Outcome::NoStateLeft => {
-            "failed: no worker survived and nobody holds a committed state".into()
+            "failed: no host in reach holds a complete commit".into()
         }
         Outcome::NothingToResume { run: Some(run) } => {
             format!("failed: no durable commit of run {run} can be used (--resume-from {run})")

@@ -453,10 +453,11 @@ impl Agent {
         loop {
             let part = left.next().unwrap_or_default();
             let message = ToWorker::Shards {
-                shards: part.iter().map(|(index, _)| *index).collect(),
+                shards: part.iter().map(|held| held.index).collect(),
+                processes: part.iter().map(|held| held.process).collect(),
                 more: left.peek().is_some(),
             };
-            let fds = part.iter().flat_map(|(_, fds)| fds.iter().map(Arc::clone));
+            let fds = part.iter().flat_map(|held| held.fds.iter().map(Arc::clone));
             if let Err(error) = request.connection.send(&message, fds.collect()) {
                 return spans::worker(request.process)
                     .in_scope(|| tracing::warn!(%error, "a worker cannot be sent shards"));

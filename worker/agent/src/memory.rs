@@ -127,8 +127,14 @@ impl CommitCopy {
     }
 }
 
-/// A shard by its index, and the descriptors of the buffers that hold it.
-pub(crate) type Descriptors = (u32, Vec<SharedFd>);
+/// A shard in the memory of a process.
+#[derive(Debug)]
+pub(crate) struct HeldShard {
+    pub(crate) index: u32,
+    pub(crate) process: Process,
+    /// Two buffers of the process, one of which has the commit.
+    pub(crate) fds: Vec<SharedFd>,
+}
 
 /// The memories of all processes. An unknown process reads as one that did nothing.
 #[derive(Debug)]
@@ -217,7 +223,7 @@ impl Memories {
 
     /// The shards of a commit with this layout, each once, by index: read-only descriptors of the buffers of a process
     /// that holds it.
-    pub(crate) fn shards(&self, commit: CommitId, layout: BaseShards) -> Vec<Descriptors> {
+    pub(crate) fn shards(&self, commit: CommitId, layout: BaseShards) -> Vec<HeldShard> {
         let is_part = |key: &CommitKey| {
             let shard = key.shard;
             key.commit == commit && shard.layout == layout.layout && shard.of == layout.of
@@ -238,7 +244,11 @@ impl Memories {
                     return None;
                 }
             };
-            Some((index, fds))
+            Some(HeldShard {
+                index,
+                process,
+                fds,
+            })
         });
         descriptors.collect()
     }

@@ -7,6 +7,7 @@
 use std::{
     io::{self, Write},
     net::{IpAddr, SocketAddr},
+    ops::Range,
     sync::Arc,
     thread,
     time::Duration,
@@ -28,7 +29,7 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 use tracing::Instrument as _;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
     Error,
@@ -191,7 +192,7 @@ fn answer(
     request: MemoryRequest,
     registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
-    let (commit, digest) = match find(&request, registry) {
+    let (commit, parts, digest) = match find(&request, registry) {
         Ok(found) => found,
         Err(answer) => {
             spans::worker(request.process)
@@ -201,7 +202,7 @@ fn answer(
     };
     let info = commit.info();
     let found = MemoryAnswer::Found {
-        length: commit.bytes().len() as u64,
+        length: parts.iter().map(|part| part.len() as u64).sum(),
         digest,
         key: request.newer.then(|| info.key()),
         state_version: info.state_version,
@@ -209,14 +210,31 @@ fn answer(
     stream.write_all(&frame::to_frame(&found)?)?;
     // A live worker of an older release may overwrite the commit meanwhile. The receiver then finds that the digest does
     // not match.
-    Ok(stream.write_all(commit.bytes())?)
+    for part in parts {
+        stream.write_all(&commit.bytes()[part])?;
+    }
+    Ok(())
 }
 
-/// The commit of a request, for another host, and the digest of its bytes; or the answer without a commit.
+/// The parts of a commit that are asked for. `None` if it does not have them.
+fn parts(request: &MemoryRequest, length: usize) -> Option<Vec<Range<usize>>> {
+    if request.ranges.is_empty() {
+        return Some(vec![0..length]);
+    }
+    let part = |(offset, len): &(u64, u64)| {
+        let start = usize::try_from(*offset).ok()?;
+        let end = start.checked_add(usize::try_from(*len).ok()?)?;
+        (end <= length).then_some(start..end)
+    };
+    request.ranges.iter().map(part).collect()
+}
+
+/// The commit of a request, for another host, its parts that are asked for, and the digest of their bytes; or the answer
+/// without a commit.
 fn find(
     request: &MemoryRequest,
     registry: &CommitRegistry,
-) -> Result<(CommitCopy, u64), MemoryAnswer> {
+) -> Result<(CommitCopy, Vec<Range<usize>>, u64), MemoryAnswer> {
     let (process, key) = (request.process, &request.key);
     let commit = match request.newer {
         true => registry.copy_newer(process, key.commit),
@@ -233,9 +251,14 @@ fn find(
     if !is_asked_for {
         return Err(MemoryAnswer::Missing);
     }
-    let digest = xxh3_64(commit.bytes());
+    let parts = parts(request, commit.bytes().len()).ok_or(MemoryAnswer::Missing)?;
+    let mut digest = Xxh3Default::new();
+    for part in &parts {
+        digest.update(&commit.bytes()[part.clone()]);
+    }
+    let digest = digest.digest();
     match commit.is_intact() {
-        true => Ok((commit, digest)),
+        true => Ok((commit, parts, digest)),
         false if request.newer => Err(MemoryAnswer::Overwritten),
         false => Err(MemoryAnswer::Missing),
     }

@@ -269,6 +269,7 @@ async fn ask(
         process: copy.keeper.process,
         key: copy.newer_than.unwrap_or(OLDEST).into(),
         newer: true,
+        ranges: Vec::new(),
     };
     opening::write(&mut connection.stream, &request).await?;
     let answer = opening::read(&mut connection.stream, &mut connection.frames).await?;

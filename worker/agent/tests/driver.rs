@@ -232,6 +232,7 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         process,
         key,
         newer: false,
+        ranges: Vec::new(),
     })
     .await;
     let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
@@ -436,6 +437,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     .unwrap();
     let request = |count| MemoryRequest {
         newer: false,
+        ranges: Vec::new(),
         process: process(0, 1),
         key: CommitId { count, ..commit }.into(),
     };
@@ -505,6 +507,7 @@ async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
         process,
         key,
         newer: false,
+        ranges: Vec::new(),
     })
     .await;
     let Some(MemoryAnswer::Found { length, digest, .. }) = peer.read().await else {

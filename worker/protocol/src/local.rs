@@ -8,7 +8,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CommitId, Generation, LocalRank, Round,
+    CommitId, Generation, LocalRank, Process, Round,
     auth::Bytes32,
     control::{BaseShards, Member, Start, StopReason},
     millis,
@@ -148,6 +148,8 @@ pub enum ToWorker {
     Shards {
         /// The indices of shards that this host holds.
         shards: Vec<u32>,
+        /// The process of each.
+        processes: Vec<Process>,
         /// Whether a further answer follows.
         more: bool,
     },

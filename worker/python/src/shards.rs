@@ -1,17 +1,23 @@
 //! States that are divided among workers: layouts, commits of a shard, and the base of a round.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    net::SocketAddr,
+    ops::Range,
+};
 
 use elasticrun_reshard::{
-    Axis, Body, Division, Dtype, Fetch, Holder, Layout, Mesh, Plan, Seat, Source, Tensor,
+    Axis, Body, Differences, Division, Dtype, Fetch, Holder, Layout, Mesh, Plan, Run, Seat, Source,
+    Tensor,
 };
-use elasticrun_worker::{CommitId, DividedBase, Shard, State, state};
+use elasticrun_worker::{CommitId, DividedBase, Shard, State, Worker, state};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
 
-use crate::{dtype::Memory, error, process::use_worker};
+use crate::{dtype::Memory, error, process::use_worker, round::collective_queue};
 
 /// A mesh: its shape, and the shard at each of its coordinates in row-major order.
 type MeshSpec = (Vec<u32>, Vec<u32>);
@@ -231,62 +237,121 @@ pub(crate) fn loaded_shards(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// Opens the base of the round, which is divided among workers. None if the round has no base.
+/// Opens the base of the round, which is divided among workers. None if the round has no base. All members call it.
 #[pyfunction]
 pub(crate) fn load_shards(py: Python<'_>) -> PyResult<Option<PyBase>> {
-    let base = use_worker(py, |worker| {
-        let opened = py.detach(|| worker.load_shards());
-        opened.map_err(|error| error::from_worker(py, &error))
-    })?;
-    base.map(|base| PyBase::open(py, base)).transpose()
+    let queue = collective_queue(py)?;
+    use_worker(py, |worker| {
+        let opened = queue
+            .get()
+            .borrow(py, |group| worker.load_shards(group))?
+            .ok_or_else(|| error::exception(py, "WorkersFailed", "the round is over"))?;
+        let base = opened.map_err(|error| error::from_worker(py, &error))?;
+        base.map(|base| PyBase::open(py, worker, base)).transpose()
+    })
 }
 
-/// A commit that is divided among workers. Its bytes are mapped, not copied.
+/// A commit that is divided among workers. Copies of this host are mapped, and those of others are fetched when needed.
 #[pyclass(frozen, name = "DividedBase", module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct PyBase {
     base: DividedBase,
     layout: Py<PyLayout>,
-    /// The shards that can be read, and where their parts are.
-    copies: Vec<(u32, Body)>,
+    /// The shards of this host, and where their parts are.
+    local: Vec<(u32, Body)>,
+    /// The shards of other hosts, each with a number of the host that is not 0.
+    remote: Vec<(u32, u32)>,
+    /// The head of a shard of another host, if this one has no shard.
+    remote_head: Option<(u32, Vec<u8>)>,
+}
+
+/// Why a commit cannot be read.
+fn unreadable(py: Python<'_>, base: &DividedBase, why: impl std::fmt::Display) -> PyErr {
+    state_error(py, format!("commit {} cannot be read: {why}", base.id()))
 }
 
 impl PyBase {
-    fn open(py: Python<'_>, base: DividedBase) -> PyResult<Self> {
-        let damaged = |why: &dyn std::fmt::Display| {
-            state_error(py, format!("commit {} cannot be read: {why}", base.id()))
-        };
-        let Some((_, first)) = base.copies().next() else {
-            return Err(damaged(&"no shard of it is in the memory of this host"));
-        };
-        let (layout, _) = Body::parse(first).map_err(|error| damaged(&error))?;
-        if (layout.hash(), layout.shards()) != (base.layout(), base.shards()) {
-            return Err(damaged(&"its header names another layout"));
+    fn open(py: Python<'_>, worker: &mut Worker, base: DividedBase) -> PyResult<Self> {
+        let mut hosts: Vec<SocketAddr> = Vec::new();
+        let mut remote = Vec::new();
+        for (shard, mut holders) in base.remote() {
+            let Some(address) = holders.next() else {
+                continue;
+            };
+            let host = hosts.iter().position(|host| *host == address);
+            let host = host.unwrap_or_else(|| {
+                hosts.push(address);
+                hosts.len() - 1
+            });
+            remote.push((shard, host as u32 + 1));
         }
-        let mut copies = Vec::new();
-        for (shard, bytes) in base.copies() {
-            let body = Body::parse_with(&layout, bytes).map_err(|error| damaged(&error))?;
-            if body.shard() != shard {
-                return Err(damaged(&format!(
-                    "shard {shard} names itself {}",
-                    body.shard()
-                )));
+        let mut remote_head = None;
+        let layout = match base.copies().next() {
+            Some((_, bytes)) => {
+                let parsed = Body::parse(bytes);
+                parsed.map_err(|error| unreadable(py, &base, error))?.0
             }
-            copies.push((shard, body));
+            None => {
+                let Some((shard, _)) = remote.first().copied() else {
+                    return Err(unreadable(py, &base, "no host has a shard of it"));
+                };
+                let mut fetch = |range: Range<usize>| fetch_one(py, worker, &base, shard, range);
+                let header = fetch(0..Body::HEADER)?;
+                let range = Body::layout_of_header(&header)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                let layout = Layout::from_bytes(&fetch(range)?)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                let body = Body::of_header(&layout, &header)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                remote_head = Some((shard, fetch(body.head())?));
+                layout
+            }
+        };
+        if (layout.hash(), layout.shards()) != (base.layout(), base.shards()) {
+            return Err(unreadable(py, &base, "its header names another layout"));
+        }
+        let mut local = Vec::new();
+        for (shard, bytes) in base.copies() {
+            let body = Body::parse_with(&layout, bytes);
+            let body = body.map_err(|error| unreadable(py, &base, error))?;
+            if body.shard() != shard {
+                let named = body.shard();
+                return Err(unreadable(
+                    py,
+                    &base,
+                    format!("shard {shard} names itself {named}"),
+                ));
+            }
+            local.push((shard, body));
         }
         let order = (0..layout.tensors().len() as u32).collect();
         Ok(Self {
             layout: Py::new(py, PyLayout { layout, order })?,
             base,
-            copies,
+            local,
+            remote,
+            remote_head,
         })
     }
 
-    /// The bytes of the shard at this index of the copies.
-    fn bytes(&self, copy: usize) -> &[u8] {
-        let shard = self.copies[copy].0;
+    /// The bytes of a shard of this host, by its index among them.
+    fn bytes(&self, local: usize) -> &[u8] {
+        let shard = self.local[local].0;
         self.base.bytes(shard).unwrap_or_default()
     }
+}
+
+/// Fetches a part of a shard of another host.
+fn fetch_one(
+    py: Python<'_>,
+    worker: &mut Worker,
+    base: &DividedBase,
+    shard: u32,
+    range: Range<usize>,
+) -> PyResult<Vec<u8>> {
+    let ranges = [(range.start as u64, range.len() as u64)];
+    py.detach(|| worker.fetch_shard(base, shard, &ranges))
+        .map_err(|error| error::from_worker(py, &error))
 }
 
 #[pymethods]
@@ -303,17 +368,20 @@ impl PyBase {
         self.layout.clone_ref(py)
     }
 
-    /// The heads of the shards that can be read here, by shard.
+    /// The heads of the shards of this host, by shard. If there are none, that of one shard of another host.
     fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let heads = PyDict::new(py);
-        for (copy, (shard, body)) in self.copies.iter().enumerate() {
-            heads.set_item(shard, PyBytes::new(py, &self.bytes(copy)[body.head()]))?;
+        for (index, (shard, body)) in self.local.iter().enumerate() {
+            heads.set_item(shard, PyBytes::new(py, &self.bytes(index)[body.head()]))?;
+        }
+        if let Some((shard, head)) = &self.remote_head {
+            heads.set_item(shard, PyBytes::new(py, head))?;
         }
         Ok(heads)
     }
 
     /// Fills the local tensors of a shard of another layout. `buffers` are in the order in which that layout was given its
-    /// tensors. Returns the number of bytes copied.
+    /// tensors. Returns the bytes that were copied, and those of them that came from other hosts.
     ///
     /// Raises StateError if the commit lacks a tensor, or has it with another shape or dtype, or if it has one more.
     fn fill(
@@ -322,67 +390,98 @@ impl PyBase {
         layout: &PyLayout,
         shard: u32,
         buffers: Vec<(usize, usize)>,
-    ) -> PyResult<u64> {
+    ) -> PyResult<(u64, u64)> {
         let targets = layout.local(py, shard, buffers)?;
         let (old, new) = (&self.layout.get().layout, &layout.layout);
+        // Each member fetches for itself, so it plans for itself.
         let seats = [Seat {
             shard,
             host: 0,
             rank: 0,
         }];
-        let holders: Vec<_> = (self.copies.iter().zip(0..))
-            .map(|((shard, _), order)| Holder {
-                shard: *shard,
-                host: 0,
+        let local = self.local.iter().map(|(shard, _)| (*shard, 0));
+        let holders: Vec<_> = (local.chain(self.remote.iter().copied()).zip(0..))
+            .map(|((shard, host), order)| Holder {
+                shard,
+                host,
                 rank: None,
                 order,
             })
             .collect();
         let plan = Plan::new(old, new, &seats, &holders).map_err(|why| state_error(py, why))?;
-        let differences = plan.differences();
-        let name = |layout: &Layout, index: Option<&u32>| {
-            index.map(|index| layout.tensors()[*index as usize].name.clone())
-        };
-        if let Some(name) = name(new, differences.missing.first()) {
-            return Err(state_error(
-                py,
-                format!(
-                    "{name} is not in commit {}: build the same model in each round",
-                    self.id()
-                ),
-            ));
+        self.check_names(py, new, plan.differences())?;
+        let mut by_holder: BTreeMap<usize, Vec<Fetch>> = BTreeMap::new();
+        for fetch in plan.fetches(0) {
+            let Source::Holder(holder) = fetch.from else {
+                return Err(state_error(
+                    py,
+                    "the plan of the new layout reads from no holder",
+                ));
+            };
+            by_holder.entry(holder as usize).or_default().push(fetch);
         }
-        if let Some(name) = name(old, differences.extra.first()) {
-            return Err(state_error(
-                py,
-                format!(
-                    "{name} of commit {} is not in the new state: build the same model in each round",
-                    self.id()
-                ),
-            ));
+        let distant = by_holder.split_off(&self.local.len());
+        let copied = py.detach(|| {
+            let copies = by_holder.iter().flat_map(|(holder, fetches)| {
+                fetches
+                    .iter()
+                    .map(|fetch| self.copy(*holder, fetch, &targets))
+            });
+            copies.sum::<u64>()
+        });
+        (self.base.check()).map_err(|error| error::from_worker(py, &error))?;
+        let mut fetched = 0;
+        for (holder, fetches) in distant {
+            let shard = self.remote[holder - self.local.len()].0;
+            fetched += use_worker(py, |worker| {
+                self.fetch(py, worker, shard, &fetches, &targets)
+            })?;
         }
-        let fetches = plan.fetches(0);
-        py.detach(|| {
-            let copied = fetches.iter().map(|fetch| self.copy(fetch, &targets));
-            copied.sum::<Option<u64>>()
-        })
-        .ok_or_else(|| state_error(py, "the plan of the new layout reads from no holder"))
-        .and_then(|copied| {
-            (self.base.check()).map_err(|error| error::from_worker(py, &error))?;
-            Ok(copied)
-        })
+        Ok((copied + fetched, fetched))
     }
 }
 
+/// A part of the bytes of a shard, and where its pieces go.
+struct Part {
+    offset: u64,
+    len: u64,
+    /// Offset in the part, tensor, offset in the tensor, length.
+    pieces: Vec<(u64, u32, u64, u64)>,
+}
+
+/// Most bytes of one request to another host.
+const REQUEST_BYTES: u64 = 64 << 20;
+
+/// Most parts of one request. A request must fit a frame.
+const REQUEST_PARTS: usize = 4096;
+
+/// Most runs of a tensor that are requested one by one. A tensor of more runs is requested from its first to its last byte.
+const MAX_RUNS: usize = 256;
+
 impl PyBase {
-    /// Copies a part of a tensor. Returns the number of bytes.
-    fn copy(&self, fetch: &Fetch, targets: &[Memory]) -> Option<u64> {
-        let Source::Holder(holder) = fetch.from else {
-            return None;
+    fn check_names(&self, py: Python<'_>, new: &Layout, differences: &Differences) -> PyResult<()> {
+        let name = |layout: &Layout, index: u32| layout.tensors()[index as usize].name.clone();
+        let old = &self.layout.get().layout;
+        let why = match (differences.missing.first(), differences.extra.first()) {
+            (Some(missing), _) => {
+                format!("{} is not in commit {}", name(new, *missing), self.id())
+            }
+            (None, Some(extra)) => {
+                let name = name(old, *extra);
+                format!("{name} of commit {} is not in the new state", self.id())
+            }
+            (None, None) => return Ok(()),
         };
-        let body = &self.copies.get(holder as usize)?.1;
-        let range = body.tensors()[fetch.old_tensor as usize].clone();
-        let source = &self.bytes(holder as usize)[range];
+        Err(state_error(
+            py,
+            format!("{why}: build the same model in each round"),
+        ))
+    }
+
+    /// Copies a part of a tensor from a shard of this host. Returns the number of bytes.
+    fn copy(&self, holder: usize, fetch: &Fetch, targets: &[Memory]) -> u64 {
+        let range = self.local[holder].1.tensors()[fetch.old_tensor as usize].clone();
+        let source = &self.bytes(holder)[range];
         // SAFETY: Python keeps the tensors alive and does not use them during the call. Each is of another memory, and only
         // this thread writes.
         let target = unsafe { targets[fetch.tensor as usize].as_mut::<u8>() };
@@ -390,6 +489,98 @@ impl PyBase {
             let (from, to, len) = (run.source as usize, run.target as usize, run.len as usize);
             target[to..to + len].copy_from_slice(&source[from..from + len]);
         }
-        Some(fetch.bytes())
+        fetch.bytes()
     }
+
+    /// Fetches parts of tensors from a shard of another host. Returns the number of bytes.
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        worker: &mut Worker,
+        shard: u32,
+        fetches: &[Fetch],
+        targets: &[Memory],
+    ) -> PyResult<u64> {
+        let header = fetch_one(py, worker, &self.base, shard, 0..Body::HEADER)?;
+        let body = Body::of_header(&self.layout.get().layout, &header)
+            .map_err(|error| unreadable(py, &self.base, error))?;
+        let parts: Vec<_> = fetches
+            .iter()
+            .flat_map(|fetch| parts(&body, fetch))
+            .collect();
+        let mut left = &parts[..];
+        let mut fetched = 0;
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |part: &&Part| {
+                bytes += part.len;
+                bytes <= REQUEST_BYTES
+            };
+            let count = left.iter().take(REQUEST_PARTS).take_while(fits).count();
+            let (now, later) = left.split_at(count.max(1));
+            left = later;
+            let ranges: Vec<_> = now.iter().map(|part| (part.offset, part.len)).collect();
+            let received = py.detach(|| worker.fetch_shard(&self.base, shard, &ranges));
+            let received = received.map_err(|error| error::from_worker(py, &error))?;
+            let mut rest = &received[..];
+            for part in now {
+                let (bytes, after) = rest.split_at(part.len as usize);
+                rest = after;
+                for (from, tensor, to, len) in &part.pieces {
+                    let (from, to, len) = (*from as usize, *to as usize, *len as usize);
+                    // SAFETY: as in `copy`.
+                    let target = unsafe { targets[*tensor as usize].as_mut::<u8>() };
+                    target[to..to + len].copy_from_slice(&bytes[from..from + len]);
+                    fetched += len as u64;
+                }
+            }
+        }
+        Ok(fetched)
+    }
+}
+
+/// The parts of a body to request for a part of a tensor.
+fn parts(body: &Body, fetch: &Fetch) -> Vec<Part> {
+    let start = body.tensors()[fetch.old_tensor as usize].start as u64;
+    let is_scattered = fetch.runs().nth(MAX_RUNS).is_some();
+    if !is_scattered {
+        let part = |run: Run| Part {
+            offset: start + run.source,
+            len: run.len,
+            pieces: vec![(0, fetch.tensor, run.target, run.len)],
+        };
+        // A long run would not fit a request.
+        return fetch.runs().flat_map(split).map(part).collect();
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for run in fetch.runs() {
+        let (offset, end) = (start + run.source, start + run.source + run.len);
+        let last = parts.last_mut();
+        let joined = last.filter(|last| {
+            offset >= last.offset && end.max(last.offset) - last.offset <= REQUEST_BYTES
+        });
+        match joined {
+            Some(last) => {
+                last.len = last.len.max(end - last.offset);
+                let piece = (offset - last.offset, fetch.tensor, run.target, run.len);
+                last.pieces.push(piece);
+            }
+            None => parts.push(Part {
+                offset,
+                len: run.len,
+                pieces: vec![(0, fetch.tensor, run.target, run.len)],
+            }),
+        }
+    }
+    parts
+}
+
+/// A run as several ones that each fit a request.
+fn split(run: Run) -> impl Iterator<Item = Run> {
+    let steps = (0..run.len).step_by(REQUEST_BYTES as usize);
+    steps.map(move |at| Run {
+        source: run.source + at,
+        target: run.target + at,
+        len: REQUEST_BYTES.min(run.len - at),
+    })
 }

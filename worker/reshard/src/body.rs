@@ -165,6 +165,29 @@ impl Body {
         header.body(layout, bytes)
     }
 
+    /// Reads the header of a body of this layout, of which the rest is elsewhere.
+    ///
+    /// # Errors
+    /// If the bytes are not the header of a shard of this layout.
+    pub fn of_header(layout: &Layout, header: &[u8]) -> Result<Self, BodyError> {
+        let header = Header::parse(header)?;
+        let (hash, expected) = (header.layout_hash, layout.hash());
+        if hash != expected {
+            return Err(BodyError::OtherLayout { hash, expected });
+        }
+        header.offsets(layout)
+    }
+
+    /// Where the layout is in a body with this header.
+    ///
+    /// # Errors
+    /// If the bytes are not the header of a shard.
+    pub fn layout_of_header(header: &[u8]) -> Result<Range<usize>, BodyError> {
+        let len = usize::try_from(Header::parse(header)?.layout).map_err(|_| BodyError::Damaged)?;
+        let end = Self::HEADER.checked_add(len).ok_or(BodyError::Damaged)?;
+        Ok(Self::HEADER..end)
+    }
+
     /// The header, to be written at the beginning.
     pub fn header(&self) -> [u8; Self::HEADER] {
         let mut out = [0; Self::HEADER];
@@ -258,6 +281,16 @@ impl Header {
 
     /// The offsets, if the body is one of this layout.
     fn body(&self, layout: &Layout, bytes: &[u8]) -> Result<Body, BodyError> {
+        let (body, len) = (self.offsets(layout)?, bytes.len());
+        if body.len != len {
+            let expected = body.len;
+            return Err(BodyError::Len { expected, len });
+        }
+        Ok(body)
+    }
+
+    /// The offsets that the header claims, if the body is one of this layout.
+    fn offsets(&self, layout: &Layout) -> Result<Body, BodyError> {
         let head = usize::try_from(self.head).map_err(|_| BodyError::Damaged)?;
         if self.layout_hash != layout.hash() {
             return Err(BodyError::Damaged);
@@ -265,11 +298,6 @@ impl Header {
         let body = Body::new(layout, self.shard, head)?;
         if body.len as u64 != self.len {
             return Err(BodyError::Damaged);
-        }
-        let len = bytes.len();
-        if body.len != len {
-            let expected = body.len;
-            return Err(BodyError::Len { expected, len });
         }
         Ok(body)
     }

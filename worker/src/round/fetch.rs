@@ -3,13 +3,14 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{IpAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
-use elasticrun_core::worker::{BaseSource, Machine};
+use elasticrun_core::worker::{BaseSource, Machine, RoundId};
 use elasticrun_protocol::{
-    CommitId,
+    CommitId, CommitKey, Process,
     control::{Keeper, MemoryAnswer, MemoryRequest, Start},
     frame::{self, FrameBuffer},
     opening::{Hello, Purpose, Verdict},
@@ -21,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::{
     Error,
-    agent::{AgentConnection, StartedRound},
+    agent::{AgentConnection, Inbox, StartedRound},
     memory::fingerprint,
 };
 
@@ -66,16 +67,22 @@ fn fetch_from_host(
     let Some(keeper) = &started.start.keeper else {
         return Err(Error::BaseMissing { id: base });
     };
-    let config = agent.to_agents()?;
-    let socket = Socket::new(Domain::for_address(keeper.address), Type::STREAM, None)
-        .map_err(Error::system("open a connection"))?;
-    let copy = socket
-        .try_clone()
-        .map_err(Error::system("open a connection"))?;
-    if !agent.inbox.watch_transfer(started.id(), copy) {
-        return Err(agent.inbox.with_machine(Machine::over).into());
-    }
-    let fetched = fetch(agent, keeper, base, &config, socket);
+    with_transfer(agent, started, |agent, socket| {
+        fetch(agent, keeper, base, socket)
+    })
+}
+
+/// Runs a transfer from another host, which an abort of the round ends. Reports a host that cannot be reached.
+fn with_transfer<T>(
+    agent: &mut AgentConnection,
+    started: &StartedRound,
+    transfer: impl FnOnce(&mut AgentConnection, NewSocket) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let watch = NewSocket {
+        id: started.id(),
+        inbox: Arc::clone(&agent.inbox),
+    };
+    let fetched = transfer(agent, watch);
     agent.inbox.forget_transfer();
     match fetched {
         Err(Error::Fetch {
@@ -104,6 +111,82 @@ fn fetch_from_host(
     }
 }
 
+/// Makes the socket of a transfer, which the end of the round closes.
+struct NewSocket {
+    id: RoundId,
+    inbox: Arc<Inbox>,
+}
+
+impl NewSocket {
+    fn toward(self, address: SocketAddr) -> Result<Socket, Error> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)
+            .map_err(Error::system("open a connection"))?;
+        let copy = socket
+            .try_clone()
+            .map_err(Error::system("open a connection"))?;
+        match self.inbox.watch_transfer(self.id, copy) {
+            true => Ok(socket),
+            false => Err(self.inbox.with_machine(Machine::over).into()),
+        }
+    }
+}
+
+/// Fetches parts of a shard from the agent of another host: offsets and lengths in its bytes. Returns the parts, one after
+/// the other.
+pub(super) fn fetch_ranges(
+    agent: &mut AgentConnection,
+    started: &StartedRound,
+    (process, address): (Process, SocketAddr),
+    key: CommitKey,
+    ranges: &[(u64, u64)],
+) -> Result<Vec<u8>, Error> {
+    let id = key.commit;
+    let fetch_error = |source: io::Error| Error::Fetch {
+        id,
+        address,
+        source,
+    };
+    let length = ranges.iter().map(|(_, len)| len).sum::<u64>();
+    with_transfer(agent, started, |agent, socket| {
+        let (config, timeout) = (agent.to_agents()?, agent.connect_timeout);
+        let socket = socket.toward(address)?;
+        let mut source = Source::connect(socket, address, &config, timeout).map_err(fetch_error)?;
+        let request = MemoryRequest {
+            process,
+            key,
+            newer: false,
+            ranges: ranges.to_vec(),
+        };
+        let digest = match source.ask(&request).map_err(fetch_error)? {
+            MemoryAnswer::Found {
+                length: found,
+                digest,
+                ..
+            } if found == length => digest,
+            MemoryAnswer::Found { .. } => {
+                let why =
+                    "the agent of the other host sends whole commits; run one release on all hosts";
+                return Err(Error::Protocol {
+                    why: why.to_owned(),
+                });
+            }
+            MemoryAnswer::Missing | MemoryAnswer::Overwritten => {
+                let shard = key.shard.index;
+                return Err(Error::ShardMissing { id, shard });
+            }
+        };
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        source.read_exact(&mut bytes).map_err(fetch_error)?;
+        match fingerprint(&bytes).digest == digest {
+            true => Ok(bytes),
+            false => Err(Error::Damaged {
+                id,
+                from: "the agent that keeps it",
+            }),
+        }
+    })
+}
+
 /// The host of the round with this address, if it is a neighbour and the only one there.
 fn host_with_address(start: &Start, address: IpAddr) -> Option<u32> {
     let mut hosts = start.peers.iter().filter(|(_, peer)| peer.ip() == address);
@@ -115,20 +198,23 @@ fn fetch(
     agent: &mut AgentConnection,
     keeper: &Keeper,
     base: CommitId,
-    config: &ClientConfig,
-    socket: Socket,
+    socket: NewSocket,
 ) -> Result<(), Error> {
+    let config = agent.to_agents()?;
+    let socket = socket.toward(keeper.address)?;
     let fetch_error = |source: io::Error| Error::Fetch {
         id: base,
         address: keeper.address,
         source,
     };
     let timeout = agent.connect_timeout;
-    let mut source = Source::connect(socket, keeper, config, timeout).map_err(fetch_error)?;
+    let mut source =
+        Source::connect(socket, keeper.address, &config, timeout).map_err(fetch_error)?;
     let request = MemoryRequest {
         process: keeper.process,
         key: base.into(),
         newer: false,
+        ranges: Vec::new(),
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest, .. } => (length, digest),
@@ -159,11 +245,11 @@ struct Source {
 impl Source {
     fn connect(
         socket: Socket,
-        keeper: &Keeper,
+        address: SocketAddr,
         config: &ClientConfig,
         timeout: Duration,
     ) -> io::Result<Self> {
-        socket.connect_timeout(&keeper.address.into(), timeout)?;
+        socket.connect_timeout(&address.into(), timeout)?;
         socket.set_tcp_nodelay(true)?;
         // Detects a cut path within about the timeout. The agent itself may compute for longer.
         elasticrun_collectives::watch_path(&socket, timeout)?;

@@ -8,7 +8,7 @@ mod sync;
 
 pub(crate) use connect::connect;
 pub use shards::DividedBase;
-pub(crate) use shards::open_divided;
+pub(crate) use shards::{fetch_shard, open_divided};
 pub(crate) use sync::{fetch_base, sync};
 
 use elasticrun_collectives::Error as GroupError;

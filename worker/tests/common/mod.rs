@@ -488,6 +488,8 @@ fn round_of(round: u64, size: usize) -> Start {
         round: Round(round),
         base: None,
         base_shards: None,
+        memory: None,
+        holders: Vec::new(),
         keeper: None,
         size: size as u32,
         members: Vec::new(),

@@ -289,7 +289,7 @@ impl Machine {
         }
     }
 
-    fn members_of(&self, round: Round) -> Vec<Process> {
+    pub(super) fn members_of(&self, round: Round) -> Vec<Process> {
         let trains = |worker: &Worker| matches!(worker.life, Life::Training { round: own, .. } if own == round);
         self.workers
             .iter()

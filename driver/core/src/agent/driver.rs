@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{AgentReport, control::Start};
+use elasticrun_protocol::{AgentReport, CommitId, control::Start};
 
 use super::{
     Command, Machine, Memory, Signal,
@@ -49,6 +49,17 @@ impl Machine {
         }
     }
 
+    /// The newest commit that all members of the round here have sealed, of a state that is divided among workers.
+    fn sealed_by_members(&self, memory: &dyn Memory) -> Option<CommitId> {
+        let round = self.started.as_ref()?.round;
+        let newest = (self.members_of(round).into_iter())
+            .map(|process| memory.commits(process).first().copied());
+        let keys: Vec<_> = newest.collect::<Option<_>>()?;
+        let is_divided = keys.iter().any(|key| !key.shard.is_whole());
+        let sealed = keys.iter().map(|key| key.commit).min();
+        sealed.filter(|_| is_divided)
+    }
+
     pub(super) fn beat(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
         if self.orphan_since.is_some() && self.unanswered.len() >= MOST_UNANSWERED {
             return;
@@ -56,11 +67,13 @@ impl Machine {
         let commits = self.workers.keys().map(|p| memory.commit_count(*p)).sum();
         self.beats += 1;
         let (count, held) = (self.beats, self.held_in_memory(memory));
+        let sealed = self.sealed_by_members(memory);
         self.unanswered.push_back((count, now));
         out.push(Command::AgentReport(AgentReport::Heartbeat {
             commits,
             count,
             held,
+            sealed,
         }));
     }
 

@@ -96,13 +96,14 @@ mod tests {
             keeps: true,
             ..Outbox::default()
         };
-        let (commits, count, held) = (0, 1, None);
+        let (commits, count, held, sealed) = (0, 1, None, None);
         for report in [
             offer(1),
             AgentReport::Heartbeat {
                 commits,
                 count,
                 held,
+                sealed,
             },
             offer(2),
         ] {

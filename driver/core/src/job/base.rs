@@ -1,10 +1,13 @@
 //! The base of a round: the newest complete commit that reachable memory holds, and who keeps it.
 
-use std::net::SocketAddr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
 use elasticrun_protocol::{
-    CommitKey,
-    control::{Held, Keeper, Kept},
+    CommitKey, HostId, Process,
+    control::{Held, Keeper, Kept, ShardHolder},
 };
 
 use super::{Job, Out};
@@ -19,12 +22,23 @@ use crate::{
 impl ReadyHost {
     /// All commits that the host holds, with the part of the state that each copy is.
     pub(super) fn keys(&self) -> impl Iterator<Item = CommitKey> {
+        self.copies().map(|(_, key)| key)
+    }
+
+    /// All commits that the host holds, each with the process that keeps it.
+    fn copies(&self) -> impl Iterator<Item = (Process, CommitKey)> {
         let of_member = |held: &Held| {
-            let shard = held.shard;
-            held.commit.map(|commit| CommitKey { commit, shard })
+            let (process, shard) = (held.process, held.shard);
+            held.commit
+                .map(|commit| (process, CommitKey { commit, shard }))
+        };
+        let of_kept = |kept: &Kept| {
+            let process = kept.process;
+            let keys: Vec<_> = kept.keys().collect();
+            keys.into_iter().map(move |key| (process, key))
         };
         let members = self.members.iter().filter_map(of_member);
-        members.chain(self.kept.iter().flat_map(Kept::keys))
+        members.chain(self.kept.iter().flat_map(of_kept))
     }
 }
 
@@ -76,12 +90,50 @@ impl Job {
         if (host, process) == (&rank_0.host, rank_0.process) {
             return None;
         }
-        let up = self.fleet.host(host).and_then(|state| state.up())?;
+        self.keeper(host, process)
+    }
+
+    fn keeper(&self, host: &HostId, process: Process) -> Option<Keeper> {
         Some(Keeper {
             host: host.clone(),
             process,
-            address: SocketAddr::new(up.address, up.memory_port),
+            address: self.memory_address(host)?,
         })
+    }
+
+    /// The address at which other hosts read commits of this one.
+    pub(super) fn memory_address(&self, host: &HostId) -> Option<SocketAddr> {
+        let up = self.fleet.host(host).and_then(|state| state.up())?;
+        Some(SocketAddr::new(up.address, up.memory_port))
+    }
+
+    /// The shards of a divided base that no host with a member holds, each with a process that keeps it. Hosts with a member
+    /// tell each other what they hold.
+    pub(super) fn holders_without_members(
+        &self,
+        forming: &Forming,
+        base: Option<Base>,
+    ) -> Vec<ShardHolder> {
+        let Some(base) = base.filter(|base| base.shards().is_some()) else {
+            return Vec::new();
+        };
+        let mut held = BTreeSet::new();
+        let mut elsewhere = BTreeMap::new();
+        for (host, answer) in &forming.ready {
+            let has_member = forming.members.contains_key(host);
+            for (process, key) in answer.copies().filter(|(_, key)| base.has(key)) {
+                match has_member {
+                    true => drop(held.insert(key.shard.index)),
+                    false => drop(elsewhere.insert(key.shard.index, (host, process))),
+                }
+            }
+        }
+        elsewhere.retain(|shard, _| !held.contains(shard));
+        let holder = |(shard, (host, process)): (u32, (&HostId, Process))| {
+            let keeper = self.keeper(host, process)?;
+            Some(ShardHolder { shard, keeper })
+        };
+        elsewhere.into_iter().filter_map(holder).collect()
     }
 
     /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise it

@@ -196,7 +196,7 @@ impl Job {
     }
 
     /// Whether members of the round that trains hold its base and none is leaving, so that no fetch from another host
-    /// is needed. Workers in groups commit nothing.
+    /// is needed. Of a divided base each may need all shards, until all have sealed commit 0 of the round. Workers in groups commit nothing.
     pub(super) fn base_is_held(&self) -> bool {
         if self.groups.leads() {
             return true;
@@ -204,6 +204,6 @@ impl Job {
         let Phase::Training(training) = &self.rounds.phase else {
             return false;
         };
-        training.holders > 0 && training.hold.is_none()
+        training.holders > 0 && training.unsealed.is_empty() && training.hold.is_none()
     }
 }

@@ -263,14 +263,32 @@ impl Job {
         if let Event::Reported {
             host,
             instance,
-            report: AgentReport::Heartbeat { count, held, .. },
+            report:
+                AgentReport::Heartbeat {
+                    count,
+                    held,
+                    sealed,
+                    ..
+                },
             ..
         } = &event
         {
             if self.is_current(host, *instance) && self.holds(host, *held) {
                 self.replication.changed_by_beat(now);
             }
-            return self.answer_beat(now, host, *instance, *count, out);
+            let is_sealed = sealed.is_some_and(|commit| {
+                self.is_current(host, *instance) && self.rounds.sealed(host, commit)
+            });
+            self.answer_beat(now, host, *instance, *count, out);
+            if is_sealed && self.results.outcome().is_none() {
+                // Hosts that are draining may be released.
+                if !self.unsettled {
+                    self.tick(now, out);
+                    self.received = now;
+                }
+                self.unsettled = true;
+            }
+            return;
         }
         if self.results.outcome().is_some() {
             self.tick(now, out);

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
     AgentCommand, CommitId, HostId, LocalRank, Rank, Round,
-    control::{Held, Keeper, Member, Place, Seat, Start},
+    control::{Held, Keeper, Member, Place, Seat, ShardHolder, Start},
     topology,
 };
 
@@ -72,7 +72,9 @@ impl Job {
         let keeper = self.keeper_of(forming, whole, &ordered[0]);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
-        let Some((forming, since)) = self.rounds.start(holders) else {
+        let is_divided = whole.is_some_and(|base| base.shards().is_some());
+        let elsewhere = self.holders_without_members(forming, whole);
+        let Some((forming, since)) = self.rounds.start(holders, is_divided) else {
             return;
         };
         self.announce_lost_shards(&held, out);
@@ -95,7 +97,7 @@ impl Job {
         out.push(Command::OpenRound {
             round: forming.round,
         });
-        self.send_starts(&forming, &ordered, whole, keeper, out);
+        self.send_starts(&forming, &ordered, (whole, keeper, elsewhere), out);
         let life = Life::Training {
             round: forming.round,
         };
@@ -215,10 +217,10 @@ impl Job {
         &self,
         forming: &Forming,
         ordered: &[Candidate],
-        base: Option<Base>,
-        keeper: Option<Keeper>,
+        (base, keeper, holders): (Option<Base>, Option<Keeper>, Vec<ShardHolder>),
         out: &mut Out,
     ) {
+        let base_shards = base.and_then(|base| base.shards());
         let seat = |place: &Place| self.seat_of(place);
         let slots: Vec<(&HostId, LocalRank)> = ordered
             .iter()
@@ -245,7 +247,9 @@ impl Job {
                 epoch: self.epoch,
                 round: forming.round,
                 base: base.map(|base| base.id),
-                base_shards: base.and_then(|base| base.shards()),
+                base_shards,
+                memory: base_shards.and_then(|_| self.memory_address(&members[0].host)),
+                holders: holders.clone(),
                 keeper: keeper.clone(),
                 size: forming.size,
                 members: (members.iter().zip(&places[rank..]))

@@ -50,6 +50,8 @@ pub(super) struct TakeOver {
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
     holders: u32,
+    /// Agents keep commits of a state that is divided among workers.
+    is_divided: bool,
     /// What former drivers have applied of the reports of agents.
     applied: BTreeMap<HostId, Applied>,
     /// Hosts with an agent, where no earlier one was lost with commits.
@@ -100,6 +102,7 @@ impl TakeOver {
             led: progress.rounds_lead,
             round: None,
             holders: 0,
+            is_divided: false,
             decided: false,
             failures: Vec::new(),
         }
@@ -189,6 +192,10 @@ impl Job {
                 .map(|process| process.local_rank.0 + 1);
             self.hosts.add(host, slots.max().unwrap_or(0));
             self.capacity_dirty = true;
+        }
+        let is_divided = adoption.kept.iter().any(|kept| !kept.shards.is_empty());
+        if let Some(takeover) = self.takeover.as_mut().filter(|_| is_divided) {
+            takeover.is_divided = true;
         }
         if adoption.round.is_some() || !adoption.kept.is_empty() {
             self.count_rounds_of(adoption);

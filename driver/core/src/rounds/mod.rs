@@ -16,7 +16,7 @@ mod phase;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_protocol::{Boundary, HostId, Process, Round};
+use elasticrun_protocol::{Boundary, CommitId, HostId, Process, Round};
 
 pub use self::{
     cause::Cause,
@@ -141,8 +141,8 @@ impl Rounds {
         Some(forming.missing.is_empty())
     }
 
-    /// Starts the planned round. `holders` members hold its base. Gives the round, and when its first cause was seen.
-    pub fn start(&mut self, holders: u32) -> Option<(Forming, Time)> {
+    /// Starts the planned round. `holders` members hold its base, which is divided among workers or not. Gives the round, and when its first cause was seen.
+    pub fn start(&mut self, holders: u32, is_divided: bool) -> Option<(Forming, Time)> {
         let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return None;
         };
@@ -151,10 +151,24 @@ impl Rounds {
             members: forming.members.clone(),
             size: forming.size,
             holders,
+            unsealed: match is_divided {
+                true => forming.members.keys().cloned().collect(),
+                false => BTreeSet::new(),
+            },
             hold: None,
         });
         let since = self.disturbed.take().map_or(Time::ZERO, |(since, _)| since);
         Some((forming, since))
+    }
+
+    /// Records that all members of a host have sealed a commit of a divided state. Returns whether the round needs its base
+    /// no more.
+    pub fn sealed(&mut self, host: &HostId, commit: CommitId) -> bool {
+        let Phase::Training(training) = &mut self.phase else {
+            return false;
+        };
+        let is_of_round = commit.round == training.round;
+        is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty()
     }
 
     /// Holds the round that trains: its members will leave at a common boundary. Gives the round and its hosts.

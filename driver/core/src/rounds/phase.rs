@@ -78,6 +78,9 @@ pub struct Training {
     pub size: u32,
     /// The number of members that held the base, or of all members if there was none. They need no fetch from a keeper.
     pub holders: u32,
+    /// Hosts of which not all members are known to have sealed commit 0 of the round. Empty unless the base is divided among
+    /// workers. Until they have, the round needs the base.
+    pub unsealed: BTreeSet<HostId>,
     /// The hold, if the members are to leave.
     pub hold: Option<Hold>,
 }

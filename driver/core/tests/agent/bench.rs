@@ -371,6 +371,8 @@ impl Bench {
             round: Round(round),
             base,
             base_shards: self.base_shards,
+            memory: None,
+            holders: Vec::new(),
             keeper: keeper.map(|process| Keeper {
                 host: HostId::new("a"),
                 process,

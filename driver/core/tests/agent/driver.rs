@@ -229,6 +229,7 @@ fn the_first_heartbeat_follows_at_once_if_the_registration_was_answered_late() {
             commits: 0,
             count: 1,
             held: None,
+            sealed: None,
         });
         *command == report
     };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Decision, FailureDomain, ReplicaGroupSize, Settings, results::Outcome};
+use elasticrun_core::{
+    Decision, Departure, FailureDomain, ReplicaGroupSize, Settings, results::Outcome,
+};
 use elasticrun_protocol::control::{BaseShards, Seat};
 
 use crate::{
@@ -149,4 +151,69 @@ fn a_worker_that_dies_before_any_commit_begins_anew() {
     harness.pass(Duration::from_secs(700));
     assert_eq!(harness.outcome, None);
     assert_eq!((harness.started(), harness.base()), (2, None));
+}
+
+#[test]
+fn a_draining_host_stays_until_all_members_have_sealed_the_next_round() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    harness.asks_to_drain("b");
+    harness.pass(Duration::from_secs(2));
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    let released = ("b".into(), Departure::Drained);
+    let is_released = |harness: &Harness| harness.departures.contains(&released);
+    assert!(!is_released(&harness), "others read its shard");
+    harness.seals_on("a");
+    assert!(!is_released(&harness), "one of two has sealed");
+    harness.seals_on("c");
+    assert!(is_released(&harness));
+}
+
+#[test]
+fn a_shard_of_a_host_without_a_member_is_named_in_the_start() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    harness.asks_to_drain("b");
+    harness.pass(Duration::from_secs(2));
+    let holders = |(_, start): &(
+        elasticrun_protocol::HostId,
+        elasticrun_protocol::control::Start,
+    )| {
+        let of = start.holders.iter();
+        of.map(|holder| (holder.shard, holder.keeper.host.to_string()))
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<_> = harness.starts.iter().map(holders).collect();
+    assert_eq!(all, vec![vec![(1, "b".to_owned())]; 2]);
+    assert!(
+        harness
+            .starts
+            .iter()
+            .all(|(_, start)| start.memory.is_some())
+    );
+}
+
+#[test]
+fn rounds_have_a_multiple_of_the_size() {
+    let mut harness = Harness::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        size_multiple: 2,
+        ..elastic(4, 2, 6)
+    });
+    harness.list(&[host("a", 5)]);
+    harness.pass(Duration::from_secs(2));
+    assert_eq!(harness.size(), 4, "the fifth completes nothing");
+    let before = harness.started();
+    harness.list(&[host("a", 6)]);
+    harness.pass(Duration::from_secs(2));
+    assert_eq!((harness.started(), harness.size()), (before + 1, 6));
+    harness.commit();
+    harness.kill("a", 1);
+    assert_eq!((harness.started(), harness.size()), (before + 2, 4));
+    harness.kill("a", 2);
+    assert_eq!(
+        (harness.started(), harness.size()),
+        (before + 3, 4),
+        "the one that waited replaces it"
+    );
 }

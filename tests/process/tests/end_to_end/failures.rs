@@ -377,10 +377,7 @@ fn all_agents_die_and_no_state_is_left() {
     }
     send_signal(driver, Signal::SIGCONT);
     let ended = job.end();
-    ended.expect(
-        6,
-        &["no worker survived and nobody holds a committed state"],
-    );
+    ended.expect(6, &["no host in reach holds a complete commit"]);
     assert_eq!(ended.sizes(), [2]);
 }
 

@@ -267,7 +267,9 @@ fn a_run_without_agents_has_lost_its_state() {
     run.job.kill_only_driver();
     run.job.wait_all_gone();
     let run = run.resumed();
-    run.job.end().expect(6, &["nobody holds a committed state"]);
+    run.job
+        .end()
+        .expect(6, &["no host in reach holds a complete commit"]);
 }
 
 #[test]

@@ -394,6 +394,8 @@ impl Control {
             round,
             base,
             base_shards: None,
+            memory: None,
+            holders: Vec::new(),
             keeper,
             size,
             members: members.collect(),

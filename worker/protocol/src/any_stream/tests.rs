@@ -48,6 +48,7 @@ fn frames() -> Vec<Vec<u8>> {
         }),
         frame(&MemoryRequest {
             newer: false,
+            ranges: Vec::new(),
             process: PROCESS,
             key: commit.into(),
         }),

@@ -16,6 +16,10 @@ pub struct MemoryRequest {
     /// does not find the commit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub newer: bool,
+    /// Reads only these parts, by offset and length in bytes, one after the other. Empty: the whole commit. An older agent
+    /// ignores this, and sends the whole commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<(u64, u64)>,
 }
 
 /// Answer to a [`MemoryRequest`].

@@ -180,6 +180,10 @@ pub enum AgentReport {
         /// The newest commit in the memory of this host. Only if [`Setup::replication`] is set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<CommitId>,
+        /// The newest commit that all members of the round on this host have sealed. Only of a state that is divided among
+        /// workers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sealed: Option<CommitId>,
     },
 }
 

@@ -20,6 +20,12 @@ pub struct Start {
     /// The layout of the base, if it is divided among workers. Each member fetches the shards that it needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_shards: Option<BaseShards>,
+    /// The address at which other hosts reach the agent of this host for commits. Only with `base_shards`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<SocketAddr>,
+    /// Shards of the base that no host with a member holds, and who keeps them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<ShardHolder>,
     /// The keeper of the base; rank 0 fetches the base there, unless it holds it.
     pub keeper: Option<Keeper>,
     /// Workers of the round.
@@ -69,6 +75,15 @@ pub struct BaseShards {
     pub layout: u64,
     /// The number of its shards.
     pub of: u32,
+}
+
+/// A shard of the base of a round, and who keeps it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShardHolder {
+    /// The index of the shard.
+    pub shard: u32,
+    /// The process whose memory has it.
+    pub keeper: Keeper,
 }
 
 /// The process whose memory has the base of a round.

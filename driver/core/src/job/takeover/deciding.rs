@@ -165,8 +165,13 @@ impl Job {
             .collect();
         self.suspicion
             .started(now, round, self.lineage.newest(), order);
+        let is_divided = (self.takeover.as_ref()).is_some_and(|takeover| takeover.is_divided);
         self.rounds.adopt(Training {
             round,
+            unsealed: match is_divided {
+                true => members.keys().cloned().collect(),
+                false => BTreeSet::new(),
+            },
             members,
             size,
             holders: self

@@ -483,8 +483,26 @@ impl Harness {
             commits,
             count,
             held,
+            sealed: None,
         };
         self.report(host, beat);
+    }
+
+    /// A heartbeat of a host whose members have all sealed their newest commits.
+    pub(crate) fn seals_on(&mut self, name: &str) {
+        let host = &self.hosts[&HostId::new(name)];
+        let members = host
+            .workers
+            .values()
+            .filter(|worker| worker.round.is_some());
+        let sealed = members.filter_map(|worker| worker.commit).min();
+        let beat = AgentReport::Heartbeat {
+            commits: 0,
+            count: 0,
+            held: None,
+            sealed,
+        };
+        self.report(name, beat);
     }
 
     /// An agent ends after the job, and its connection with it.

@@ -1,4 +1,6 @@
-"""FSDP2 with a sharded state: sharded.py END CHECKPOINTS [EVENT...].
+"""A model with a sharded state: sharded.py KIND END CHECKPOINTS [EVENT...].
+
+KIND is `fsdp` (all workers), `hsdp` (two replicas), or `tensor` (pairs of tensor parallel workers, and FSDP beside).
 
 END is a number of steps, or the sizes that rounds must have had: 4,3,4 ends three steps after the last change.
 
@@ -24,12 +26,14 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import elasticrun.torch as er
 from elasticrun import _native
 
-CHECKPOINTS, EVENTS = sys.argv[2], sys.argv[3:]
-SIZES = [int(size) for size in sys.argv[1].split(",")]
+KIND, END, CHECKPOINTS, *EVENTS = sys.argv[1:]
+SIZES = [int(size) for size in END.split(",")]
+MESHES = {"fsdp": ("shard",), "hsdp": {"replicate": 2, "shard": None}, "tensor": {"data": None, "tensor": 2}}
 WIDTH, VOCABULARY, BATCH = 16, 37, 12
 
 er.init()
@@ -81,10 +85,15 @@ def build(mesh):
     dies("loading", mesh.size())
     torch.manual_seed(5)
     model = Model()
+    if KIND == "tensor":
+        for block in model.blocks:
+            parallelize_module(block, mesh["tensor"], {"inner": ColwiseParallel(), "outer": RowwiseParallel()})
+        mesh = mesh["data"]
     for part in (*model.blocks, model.gain):
         fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    # With the usual epsilon, the rounding of a gradient near zero would change a parameter by a whole step.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
 
 
@@ -167,7 +176,7 @@ def is_done(state):
     return has_had_all and state.sizes[-1][0] == SIZES[-1] and state.step >= state.sizes[-1][1] + 3
 
 
-state = er.elastic.ShardedState(build, step=0, losses=[], sizes=[])
+state = er.elastic.ShardedState(build, mesh=MESHES[KIND], step=0, losses=[], sizes=[])
 if any(event.startswith("first") for event in EVENTS):
     state.register_reset_callbacks([lambda: dies("first", er.size())])
 
@@ -181,16 +190,21 @@ def train(state):
     model, optimizer, (scheduler,) = state.model, state.optimizer, state.others
     while not is_done(state):
         tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step))
-        own = tokens[er.rank() :: er.size()]
+        # Tensor parallel peers see the same rows.
+        peers = 2 if KIND == "tensor" else 1
+        readers = er.size() // peers
+        own = tokens[er.rank() // peers :: readers]
         optimizer.zero_grad()
         logits = model(own[:, :-1])
         dies("forward", state.step)
         dies("all", state.step)
         # Weighted, so that the gradient is that of the whole batch at any size.
-        weight = own.numel() / tokens.numel() * er.size()
+        weight = own.numel() / tokens.numel() * readers
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), own[:, 1:].flatten()) * weight
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if KIND != "tensor":
+            # torch computes no norm of tensors on different meshes.
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
         model.seen += 1

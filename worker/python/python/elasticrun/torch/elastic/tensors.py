@@ -61,7 +61,7 @@ def refuse_sharded(tensor: object, name: str) -> None:
     if type(tensor).__name__ in ("DTensor", "ShardedTensor"):
         raise StateError(
             f"{name} is a {type(tensor).__name__}: each worker holds a shard, and a state is replicated. "
-            "Keep a full state dict (torch.distributed.checkpoint.state_dict), or DistributedDataParallel"
+            "Use ShardedState, whose build() makes the model in each round, or DistributedDataParallel"
         )
 
 

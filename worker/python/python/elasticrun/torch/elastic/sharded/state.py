@@ -137,11 +137,6 @@ class ShardedState(ObjectState):
 
     def _load_shards(self) -> None:
         world = _native.world()
-        if world.local_size != world.size:
-            raise StateError(
-                f"a sharded state can be on one host only in this release, and the round has {world.size} workers of which"
-                f" {world.local_size} are here"
-            )
         if self.model is not None:
             release(self.model, self.optimizer)
         self._forget()
@@ -160,16 +155,17 @@ class ShardedState(ObjectState):
             # What training has changed before the first commit was complete counts for nothing.
             ObjectState._load(self, *self._initial())
             return
-        copied = self._fill(base)
+        copied, fetched = self._fill(base)
         _native.loaded_shards()
         took = time.monotonic()
         _log.info(
-            "round %d: built the model in %.0f ms, loaded %d MB of commit %s in %.0f ms",
+            "round %d: built the model in %.0f ms, loaded %.1f MB of commit %s in %.0f ms, %.1f MB of it from other hosts",
             world.round,
             (built - begun) * 1e3,
-            copied // 1_000_000,
+            copied / 1e6,
             base.id,
             (took - built) * 1e3,
+            fetched / 1e6,
         )
 
     def _seal_first(self) -> None:
@@ -257,8 +253,8 @@ class ShardedState(ObjectState):
         host = HostBuffers(captured.tensors.values(), load=False)
         _native.commit_shard(layout, shard, head, host.buffers(), first)
 
-    def _fill(self, base: _native.DividedBase) -> int:
-        """Gives model, optimizer and values the contents of a commit. Returns the bytes of the shard."""
+    def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
+        """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts."""
         heads = base.heads()
         head: Head
         values: OwnedPayload
