@@ -219,7 +219,7 @@ fn answer(
 /// The parts of a commit that are asked for. `None` if it does not have them.
 fn parts(request: &MemoryRequest, length: usize) -> Option<Vec<Range<usize>>> {
     if request.ranges.is_empty() {
-        return Some(vec![0..length]);
+        return Some(std::iter::once(0..length).collect());
     }
     let part = |(offset, len): &(u64, u64)| {
         let start = usize::try_from(*offset).ok()?;

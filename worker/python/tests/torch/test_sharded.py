@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.jobs import Starter, job, run
+from support.jobs import Job, Starter, job, run
 
 WORKERS = Path(__file__).parent / "workers"
 STEPS = 6
@@ -65,6 +65,12 @@ def check(output: str, sizes: list[int], steps: int | None = STEPS) -> list[floa
     assert len({tuple(rest) for _, *rest in done}) == 1, output
     assert steps is None or done[0][2] == str(steps), output
     return [float(loss) for loss in done[0][5].split(", ")]
+
+
+def kill_last_agent(job: Job) -> None:
+    """Ends the agent of the host that was started last, as the loss of the host would."""
+    agents = subprocess.run(["pgrep", "-P", str(job.process.pid)], capture_output=True, text=True, check=True)
+    os.kill(int(agents.stdout.split()[-1]), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +173,18 @@ def test_a_job_that_has_lost_a_shard_with_its_host_says_so(start: Starter, tmp_p
     words = ["-np", "4", "--min-np", "1", *discovery, *command(10_000, "none")]
     with job(*words) as one:
         one.until("step 2 digest")
-        agents = subprocess.run(["pgrep", "-P", str(one.process.pid)], capture_output=True, text=True, check=True)
-        os.kill(int(agents.stdout.split()[-1]), signal.SIGKILL)
+        kill_last_agent(one)
         text = one.fail(code=6)
     assert re.search(r"commit [\d.]+ is incomplete, 2 of its 4 shards are lost \(\d, \d\)", text), text
+
+
+def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Starter, tmp_path: Path) -> None:
+    start.hosts("localhost:2\n127.0.0.1:2")
+    discovery = ["--host-discovery-script", str(tmp_path / "discover.sh"), "--elastic-timeout", "600s"]
+    words = ["-np", "4", "--min-np", "2", *discovery, *command("4,2", tmp_path / "checkpoints", kind="hsdp")]
+    with job(*words) as one:
+        one.until("step 2 digest")
+        kill_last_agent(one)
+        text = one.succeed()
+    assert len(re.findall(r"rank \d+ of 2 equals checkpoint", text)) >= 2, text
+    check(text, [4, 2], steps=None)

@@ -1,6 +1,6 @@
 """A model with a sharded state: sharded.py KIND END CHECKPOINTS [EVENT...].
 
-KIND is `fsdp` (all workers), `hsdp` (two replicas), or `tensor` (pairs of tensor parallel workers, and FSDP beside).
+KIND is `fsdp` (all workers), `hsdp` (pairs of workers that hold the model), or `tensor` (pairs of tensor parallel workers, and FSDP beside).
 
 END is a number of steps, or the sizes that rounds must have had: 4,3,4 ends three steps after the last change.
 
@@ -33,7 +33,7 @@ from elasticrun import _native
 
 KIND, END, CHECKPOINTS, *EVENTS = sys.argv[1:]
 SIZES = [int(size) for size in END.split(",")]
-MESHES = {"fsdp": ("shard",), "hsdp": {"replicate": 2, "shard": None}, "tensor": {"data": None, "tensor": 2}}
+MESHES = {"fsdp": ("shard",), "hsdp": {"replicate": None, "shard": 2}, "tensor": {"data": None, "tensor": 2}}
 WIDTH, VOCABULARY, BATCH = 16, 37, 12
 
 er.init()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
@@ -33,6 +35,8 @@ class Divisions:
         self._mesh = mesh
         self._names = mesh.mesh_dim_names or ()
         self._meshes: list[tuple[list[int], list[int]]] = [_table(mesh)]
+        #: The shard of this rank in the last layout.
+        self.shard = 0
         #: The descriptions of the tensors of the last layout.
         self.specs: list[TensorSpec] = []
         self._layout: _native.Layout | None = None
@@ -57,9 +61,25 @@ class Divisions:
         """
         specs = [self.describe(name, tensor) for name, tensor in tensors.items()]
         if self._layout is None or specs != self.specs:
-            shards = len(self._meshes[0][1])
-            self.specs, self._layout = specs, _native.Layout(shards, self._meshes, specs)
+            shards = self._shards(specs)
+            meshes = [(of_mesh, [shards[rank] for rank in members]) for of_mesh, members in self._meshes]
+            self.specs, self._layout = specs, _native.Layout(max(shards) + 1, meshes, specs)
+            self.shard = shards[dist.get_rank()]
         return self._layout
+
+    def _shards(self, specs: Sequence[TensorSpec]) -> list[int]:
+        """The shard of each rank. Ranks that differ only in dimensions of the mesh that divide no tensor have the same one."""
+        shape, ranks = self._meshes[0]
+        divides = [len(self._meshes) > 1] * len(shape)
+        for *_, division in specs:
+            if division is not None and division[0] == 0:
+                divides = [known or axis is not None for known, axis in zip(divides, division[1], strict=True)]
+        shards = [0] * len(ranks)
+        for place, rank in zip(itertools.product(*map(range, shape)), ranks, strict=True):
+            for index, length, divided in zip(place, shape, divides, strict=True):
+                if divided:
+                    shards[rank] = shards[rank] * length + index
+        return shards
 
     def _division(self, name: str, tensor: DTensor) -> tuple[int, Axes]:
         axes = [_axis(name, placement, tensor.dim()) for placement in tensor.placements]
@@ -93,7 +113,7 @@ class Divisions:
 
 
 def _table(mesh: DeviceMesh) -> tuple[list[int], list[int]]:
-    """The shape of a mesh, and the shards at its coordinates: rank and shard are the same number."""
+    """The shape of a mesh, and the ranks at its coordinates."""
     ranks: Any = mesh.mesh
     return list(ranks.shape), ranks.flatten().tolist()
 

@@ -247,11 +247,10 @@ class ShardedState(ObjectState):
                 )
 
     def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
-        shard = _native.world().shard
-        assert shard is not None
+        assert self._divisions is not None
         head = pickle.dumps((captured.head, self._payload().copy()), protocol=5)
         host = HostBuffers(captured.tensors.values(), load=False)
-        _native.commit_shard(layout, shard, head, host.buffers(), first)
+        _native.commit_shard(layout, self._divisions.shard, head, host.buffers(), first)
 
     def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
         """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts."""
@@ -264,9 +263,9 @@ class ShardedState(ObjectState):
             make_optimizer_state(self.model, self.optimizer, head, stored)
         captured = self._capture()
         host = HostBuffers(captured.tensors.values(), load=True)
-        shard = _native.world().shard
-        assert shard is not None
-        copied = base.fill(self._layout_of(captured), shard, host.buffers())
+        layout = self._layout_of(captured)
+        assert self._divisions is not None
+        copied = base.fill(layout, self._divisions.shard, host.buffers())
         host.write_back()
         _load_extra(self.model, head.extra)
         if len(head.others) != len(self.others):
