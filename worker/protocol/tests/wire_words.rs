@@ -48,6 +48,7 @@ fn a_heartbeat_is_a_beat() {
         commits: 3,
         count: 7,
         held: None,
+        sealed: None,
     };
     written_and_read(report, json!({"beat": {"commits": 3, "count": 7}}));
 }

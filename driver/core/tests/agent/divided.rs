@@ -109,11 +109,11 @@ fn sealed(bench: &mut Bench) -> Option<CommitId> {
     let mut out = Vec::new();
     let (now, memory) = (bench.now, &mut bench.memory);
     bench.machine.tick(now, memory, &mut out);
-    let beats = out.iter().filter_map(|command| match command {
+    let mut beats = out.iter().filter_map(|command| match command {
         Command::AgentReport(AgentReport::Heartbeat { sealed, .. }) => Some(*sealed),
         _ => None,
     });
-    beats.last().expect("it beats")
+    beats.next_back().expect("it beats")
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn frames() -> Vec<Vec<u8>> {
             commits: 3,
             count: 4,
             held: None,
+            sealed: None,
         })),
         frame(&report(AgentReport::BoundaryCounted {
             round,
