@@ -56,6 +56,8 @@ pub struct Elastic {
     stale: bool,
     throughput: Throughput,
     audit: Option<Audit>,
+    /// Whether the rows of this process count in the audit. Of several workers that read the same rows, those of one do.
+    is_counted: bool,
 }
 
 impl Elastic {
@@ -79,6 +81,7 @@ impl Elastic {
             stale: true,
             throughput: Throughput::default(),
             audit: None,
+            is_counted: true,
         })
     }
 
@@ -177,6 +180,12 @@ impl Elastic {
         Ok(moved)
     }
 
+    /// Whether the rows that this process reads from now on count in the audit: not if another worker with a lower rank reads
+    /// the same ones. Call it before [`Elastic::enter_round`].
+    pub fn count_rows(&mut self, is_counted: bool) {
+        self.is_counted = is_counted;
+    }
+
     /// Without a job: reads shard `shard` of `count` of each epoch, like one rank of a round with `count` workers.
     ///
     /// # Errors
@@ -229,7 +238,7 @@ impl Elastic {
             }
             batch.columns = Batch::empty(self.schema().clone(), &self.widths).columns;
         }
-        if let Some(audit) = &mut self.audit {
+        if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
             audit.read(self.position.ledger().epoch(), &batch);
         }
         Ok(Some(batch))
@@ -240,7 +249,7 @@ impl Elastic {
     /// # Errors
     /// [`Error::Audit`]: rows that are not logged must not be committed.
     pub fn report(&mut self, commit: &str) -> Result<Vec<u8>, Error> {
-        if let Some(audit) = &mut self.audit {
+        if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
             audit.reported(commit).map_err(Error::Audit)?;
         }
         Ok(self.position.report())
@@ -262,7 +271,7 @@ impl Elastic {
     /// # Errors
     /// [`Error::Audit`].
     pub fn commit_made(&mut self) -> Result<(), Error> {
-        match &mut self.audit {
+        match self.audit.as_mut().filter(|_| self.is_counted) {
             Some(audit) => {
                 let at = epoch_position(&self.position);
                 audit.sealed(at).map_err(Error::Audit)
@@ -276,7 +285,7 @@ impl Elastic {
     /// # Errors
     /// [`Error::Audit`].
     pub fn audit_round(&mut self, round: u64, base: Option<&str>) -> Result<(), Error> {
-        match &mut self.audit {
+        match self.audit.as_mut().filter(|_| self.is_counted) {
             Some(audit) => {
                 let at = epoch_position(&self.position);
                 audit.round(round, base, at).map_err(Error::Audit)
@@ -298,7 +307,7 @@ impl Elastic {
     pub fn restore_position(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.position.restore(bytes)?;
         self.stale = true;
-        if let Some(audit) = &mut self.audit {
+        if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
             audit.rolled_back();
         }
         Ok(())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from . import lifecycle
+from . import coordinates
 from ._native import Sampler
 
 __all__ = ["Batch", "ElasticSampler", "ProcessedIndices"]
@@ -100,8 +100,8 @@ class ElasticSampler:
 
     def reset(self) -> None:
         """Divides the remaining samples of the epoch among the current workers. Takes constant time and memory."""
-        self.rank = lifecycle.rank()
-        self.num_replicas = lifecycle.size()
+        places = coordinates.current()
+        self.rank, self.num_replicas = places.index, places.count
         # Later records do not change what iteration yields until the next reset.
         self._native.share_out()
 

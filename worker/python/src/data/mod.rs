@@ -204,8 +204,18 @@ impl Data {
     }
 
     /// Enters a round, and returns the number of rows that move to another worker.
-    fn enter(&self, py: Python<'_>, rank: usize, hellos: Vec<Vec<u8>>) -> PyResult<u64> {
-        detached(py, self, |data| data.enter_round(rank, &hellos))
+    #[pyo3(signature = (rank, hellos, is_counted = true))]
+    fn enter(
+        &self,
+        py: Python<'_>,
+        rank: usize,
+        hellos: Vec<Vec<u8>>,
+        is_counted: bool,
+    ) -> PyResult<u64> {
+        detached(py, self, |data| {
+            data.count_rows(is_counted);
+            data.enter_round(rank, &hellos)
+        })
     }
 
     /// Without a job: reads one of `count` shards.

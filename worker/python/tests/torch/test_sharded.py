@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import parquet
 from support.jobs import Job, Starter, job, run
+
+from elasticrun.data import audit
 
 WORKERS = Path(__file__).parent / "workers"
 STEPS = 6
@@ -188,3 +191,26 @@ def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Start
         text = one.succeed()
     assert len(re.findall(r"rank \d+ of 2 equals checkpoint", text)) >= 2, text
     check(text, [4, 2], steps=None)
+
+
+@pytest.mark.parametrize("fail_rank", [0, 3])
+def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_rank: int, tmp_path: Path) -> None:
+    data = parquet.write(tmp_path / "data", rows=400)
+    script = [
+        sys.executable,
+        str(WORKERS / "sharded_rows.py"),
+        str(data),
+        str(tmp_path / "audit"),
+        "400",
+        str(fail_rank),
+    ]
+    code, output = run(
+        "-np", "4", "--min-np", "2", "--blacklist", "forever", "--replica-group-size", "all", "--size-multiple", "2", *script
+    )  # fmt: skip
+    assert code == 0, output
+    # Four steps of two shares, and the rest in steps of one.
+    assert output.count(f"[1.0] in {4 + 32} steps") == 2, output
+    assert len(re.findall(r"of 4: rank [01] reads share 0 of 2", output)) == 2, output
+    seen = audit.read(tmp_path / "audit")
+    assert seen.repeated() == []
+    assert len(seen.rows[0]) == 400

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from .. import _native, lifecycle
+from .. import _native, coordinates, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
 from .batch import Batch
@@ -312,8 +312,10 @@ class ParquetDataset:
 
     def _enter(self) -> None:
         """Enters a round: divides the remaining rows among its workers."""
-        queue = lifecycle.collective_queue("ParquetDataset")
-        self._data.enter(queue.rank, self._gather(self._data.introduce()))
+        places = coordinates.current()
+        hellos = places.firsts(self._gather(self._data.introduce()))
+        # Workers of one coordinate read the same rows, which count once.
+        self._data.enter(places.index, hellos, places.is_first)
         self._data.audit_round()
         self._round = _this_round()
         self._has_ended = False
@@ -325,7 +327,8 @@ class ParquetDataset:
 
     def _agree(self) -> None:
         """Before a commit: exchanges the processed rows among all workers."""
-        self._data.agree(self._gather(self._data.report()))
+        reports = self._gather(self._data.report())
+        self._data.agree(coordinates.current().agreed(reports, "ParquetDataset"))
 
     def _committed(self) -> None:
         """After a commit: records that it is sealed."""

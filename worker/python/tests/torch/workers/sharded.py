@@ -176,6 +176,8 @@ def is_done(state):
     return has_had_all and state.sizes[-1][0] == SIZES[-1] and state.step >= state.sizes[-1][1] + 3
 
 
+#: Small enough for two micro-batches of a worker.
+batch = er.elastic.GlobalBatch(BATCH, micro=2)
 state = er.elastic.ShardedState(build, mesh=MESHES[KIND], step=0, losses=[], sizes=[])
 if any(event.startswith("first") for event in EVENTS):
     state.register_reset_callbacks([lambda: dies("first", er.size())])
@@ -190,25 +192,23 @@ def train(state):
     model, optimizer, (scheduler,) = state.model, state.optimizer, state.others
     while not is_done(state):
         tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step))
-        # Tensor parallel peers see the same rows.
-        peers = 2 if KIND == "tensor" else 1
-        readers = er.size() // peers
-        own = tokens[er.rank() // peers :: readers]
         optimizer.zero_grad()
-        logits = model(own[:, :-1])
-        dies("forward", state.step)
-        dies("all", state.step)
-        # Weighted, so that the gradient is that of the whole batch at any size.
-        weight = own.numel() / tokens.numel() * readers
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), own[:, 1:].flatten()) * weight
-        loss.backward()
+        total = torch.zeros(())
+        for micro in batch.micro_batches():
+            own = tokens[micro.rows.start : micro.rows.stop]
+            with micro.accumulate(model):
+                logits = model(own[:, :-1])
+                dies("forward", state.step)
+                dies("all", state.step)
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), own[:, 1:].flatten()) * micro.weight
+                loss.backward()
+            total += loss.detach()
         if KIND != "tensor":
             # torch computes no norm of tensors on different meshes.
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
         model.seen += 1
-        total = loss.detach().clone()
         dist.all_reduce(total)
         state.losses = [*state.losses, round(float(total) / er.size(), 5)]
         state.step += 1

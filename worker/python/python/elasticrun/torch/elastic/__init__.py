@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticrun.elastic import ObjectState, State
 
+from .global_batch import GlobalBatch, MicroBatch
 from .loop import run
 from .sampler import ElasticSampler
 from .state import TorchState
@@ -13,7 +14,7 @@ from .state import TorchState
 if TYPE_CHECKING:
     from .sharded import ShardedState
 
-__all__ = ["ElasticSampler", "ObjectState", "ShardedState", "State", "TorchState", "run"]
+__all__ = ["ElasticSampler", "GlobalBatch", "MicroBatch", "ObjectState", "ShardedState", "State", "TorchState", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,15 @@
-"""The shape of the mesh of a round, which follows from its number of workers."""
+"""The shape of the mesh of a round, and which of its workers read the same rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from elasticrun.coordinates import DataCoordinates
 from elasticrun.errors import StateError
 
 
@@ -36,6 +41,18 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
     return [_length(lengths[name], rest if name == free[0] else 1) for name in lengths] if free else list(
         fixed.values()
     ), list(lengths)
+
+
+def data_coordinates(mesh: DeviceMesh, data: Sequence[str]) -> DataCoordinates:
+    """The data coordinates of a mesh over all ranks, whose workers read different rows along these dimensions."""
+    names = mesh.mesh_dim_names or ()
+    ranks: Any = mesh.mesh
+    order = [names.index(name) for name in names if name in data] + [
+        names.index(name) for name in names if name not in data
+    ]
+    count = math.prod(ranks.shape[names.index(name)] for name in data)
+    table = ranks.permute(order).reshape(count, -1)
+    return DataCoordinates(dist.get_rank(), [sorted(members) for members in table.tolist()])
 
 
 def _length(length: int | None, rest: int) -> int:

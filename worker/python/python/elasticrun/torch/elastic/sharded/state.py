@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from elasticrun import _native, lifecycle
+from elasticrun import _native, coordinates, lifecycle
 from elasticrun.codec import OwnedPayload
 from elasticrun.collectives import allgather_object, barrier
 from elasticrun.elastic import ObjectState
@@ -21,7 +21,7 @@ from ... import distributed
 from .buffers import HostBuffers
 from .capture import Captured, Head, capture, make_optimizer_state
 from .divisions import Divisions
-from .mesh_shape import mesh_shape
+from .mesh_shape import data_coordinates, mesh_shape
 from .meshes import RoundMeshes
 from .release import release
 
@@ -31,7 +31,10 @@ _log = logging.getLogger("elasticrun")
 Built = torch.nn.Module | tuple[Any, ...]
 
 #: Attributes that are not part of the replicated values.
-_OWN = ("model", "optimizer", "mesh")
+_OWN = ("model", "optimizer", "others", "mesh", "data_rank", "data_size")
+
+#: Dimensions of a mesh whose workers compute one step together, on the same rows.
+_SAME_ROWS = {"tensor", "tp", "pipeline", "pp", "context", "cp", "sequence", "sp"}
 
 
 class ShardedState(ObjectState):
@@ -67,6 +70,9 @@ class ShardedState(ObjectState):
             with ``state_dict()`` and ``load_state_dict()``, such as a scheduler.
         mesh: names of the dimensions of the mesh, or their sizes by name. One dimension may have no size (None): it has
             the rest of the workers. Names alone: the first dimension has all workers.
+        data_dims: names of the dimensions whose workers read different rows. Default: all but those called ``tensor``, ``tp``,
+            ``pipeline``, ``pp``, ``context``, ``cp``, ``sequence``, ``sp``. The others read the same rows: a data set or a
+            sampler of the state gives them the same batches, and counts them once.
         device: type of the devices. Default: ``cuda`` if there is one, else ``cpu``.
         replicated: values that are the same in all workers, as for :class:`ObjectState`.
 
@@ -74,6 +80,8 @@ class ShardedState(ObjectState):
         model: the model of this round.
         optimizer: the optimizer of this round, or None.
         others: the further objects of this round.
+        data_rank: the share of each batch that this worker reads, below ``data_size``.
+        data_size: number of shares. Workers of one share read the same rows.
         mesh: the mesh of this round.
 
     Raises:
@@ -85,20 +93,24 @@ class ShardedState(ObjectState):
         optimizer: torch.optim.Optimizer
         others: tuple[Any, ...]
         mesh: DeviceMesh
+        data_rank: int
+        data_size: int
 
     def __init__(
         self,
         build: Callable[[DeviceMesh], Built],
         *,
         mesh: Sequence[str] | Mapping[str, int | None] = ("shard",),
+        data_dims: Sequence[str] | None = None,
         device: str | None = None,
         **replicated: object,
     ) -> None:
         for name in replicated:
-            if name in (*_OWN, "others"):
+            if name in _OWN:
                 raise StateError(f"a value of a sharded state cannot be called {name!r}: build() returns it")
         self._build = build
         self._dimensions = mesh
+        self._data_dims = data_dims
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
         self._divisions: Divisions | None = None
@@ -144,6 +156,9 @@ class ShardedState(ObjectState):
         shape, names = mesh_shape(self._dimensions, world.size)
         self.mesh = self._meshes.mesh(shape, names, self._device)
         self._divisions = Divisions(self.mesh)
+        places = data_coordinates(self.mesh, self._dims_of_data(names))
+        coordinates.enter(places)
+        self.data_rank, self.data_size = places.index, places.count
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
         built = time.monotonic()
@@ -195,11 +210,22 @@ class ShardedState(ObjectState):
 
     # The parts of the above.
 
+    def _dims_of_data(self, names: Sequence[str]) -> list[str]:
+        if self._data_dims is None:
+            return [name for name in names if name not in _SAME_ROWS]
+        for name in self._data_dims:
+            if name not in names:
+                raise StateError(
+                    f"data_dims={list(self._data_dims)}: the mesh has no dimension {name!r}, but {', '.join(names)}"
+                )
+        return list(self._data_dims)
+
     def _forget(self) -> None:
         self.model = cast(Any, None)
         self.optimizer = cast(Any, None)
         self.others = ()
         self.mesh = cast(Any, None)
+        self.data_rank, self.data_size = 0, 1
 
     def _adopt(self, built: Built) -> None:
         parts = built if isinstance(built, tuple) else (built,)
