@@ -6,7 +6,7 @@ import pytest
 
 #: Rank 1 of 4 of a fake group: collectives return at once. ``groups()`` makes those of another round.
 FAKE = """
-import gc, sys, types, weakref
+import copy, gc, sys, types, weakref
 import torch, torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -37,6 +37,8 @@ def next_round():
     dtensor_caches.end_round()
 
 groups()
+earlier = [init_device_mesh("cpu", (4,))]
+dtensor_caches.watch()
 """
 
 
@@ -75,6 +77,7 @@ def test_a_registered_mesh_and_its_slices_get_the_groups_of_the_round(start) -> 
     text = start.alone(
         FAKE
         + """
+earlier.clear()
 kept = mesh()
 dtensor_caches.keep(kept)
 part = kept["shard"]
@@ -105,21 +108,25 @@ print("OWN", add(new).device_mesh is kept, add(kept["shard"]).device_mesh is par
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "missed"),
     [
-        "other = init_device_mesh('cpu', (4,), mesh_dim_names=('mine',))",
-        "other = kept._flatten('all')",
-        "other = kept\nmine = init_device_mesh('cpu', (4,))\nadd(mine)\ngc.freeze()",
+        ("kept", 0),
+        ("earlier[0]", 1),
+        ("init_device_mesh('cpu', (4,), mesh_dim_names=('mine',))", 1),
+        ("kept._flatten('all')", 1),
+        ("copy.deepcopy(kept)", 1),
     ],
-    ids=["unregistered", "flattened", "frozen"],
+    ids=["registered", "earlier", "unregistered", "flattened", "copied"],
 )
-def test_a_mesh_without_an_owner_clears_the_cache(start, other: str) -> None:
+def test_a_mesh_without_an_owner_clears_the_cache(start, other: str, missed: int) -> None:
     text = start.alone(
         FAKE
         + f"""
 kept = mesh()
 dtensor_caches.keep(kept)
-{other}
+other = {other}
+if {other!r} != "earlier[0]":
+    earlier.clear()
 add(kept), add(other)
 next_round()
 dtensor_caches.revive(kept, mesh())
@@ -128,7 +135,7 @@ add(kept)
 print("MISSES", misses() - before)
 """
     )
-    assert "MISSES 1" in text
+    assert f"MISSES {missed}" in text
 
 
 def test_a_release_of_torch_with_other_private_parts(start) -> None:
@@ -221,13 +228,17 @@ except KeyError:
     held += storages([model[0].weight])
 print("GATHERED", held[-1].nbytes())
 before = nbytes(held)
-print("RELEASED", release(model, optimizer) >= before > 0)
+first = release(model)
+# While the first layer is gathered, only FSDP refers to its shards.
+print("SHARDS", nbytes(storages(parameters)))
+print("RELEASED", first + release(model, optimizer) >= before > 0)
 print("LEFT", nbytes(held), len(optimizer.state), [parameter.grad for parameter in parameters])
 print("TABLE", model.table.sum().item())
 print("AGAIN", release(model, optimizer))
 """
     )
     assert "GATHERED 256" in text
+    assert "SHARDS 0" in text
     assert "RELEASED True" in text
     assert "LEFT 0 0 [None, None, None, None]" in text
     assert "TABLE 8.0" in text

@@ -7,7 +7,9 @@ round from a cache, with groups that are gone or that are others now. Caches als
 
 One of them, the cache of sharding propagation, takes milliseconds to fill for each parameter and operation. It is kept if all
 meshes of the process are registered (:func:`keep`) or slices of registered ones. The owner of a registered mesh gives it
-the groups of each new round (:func:`revive`), so that what the cache says about the mesh is right again.
+the groups of each new round (:func:`revive`), so that what the cache says about the mesh is right again. To find the
+meshes, :func:`watch` replaces ``DeviceMesh.__new__``: a search in all objects takes half as long as a garbage collection, which is
+too long for a recovery.
 
 Only this module uses private parts of DTensor and DeviceMesh. Releases of torch differ in them, so each is looked up by name. What
 the program has not imported has no caches, and is not imported here.
@@ -33,10 +35,11 @@ _MESH_TABLES = ("child_to_root_mapping", "root_to_flatten_mapping", "flatten_nam
 
 _PROPAGATOR = "torch.distributed.tensor", "DTensor", "_op_dispatcher", "sharding_propagator"
 
-#: Registered meshes by the address of the object: an equal mesh is not registered.
-_kept: dict[int, weakref.ref[DeviceMesh]] = {}
-#: The number of objects that the garbage collector does not list, when no cache had an unregistered mesh.
-_frozen = 0
+#: Meshes by the address of the object, since equal meshes differ here.
+_Meshes = dict[int, "weakref.ref[DeviceMesh]"]
+_registered: _Meshes = {}
+#: All meshes of the process, once :func:`watch` was called.
+_created: _Meshes | None = None
 
 
 def end_round() -> None:
@@ -53,27 +56,40 @@ def end_round() -> None:
             random._rng_tracker = None
         if not _has_only_kept():
             forget_shardings()
-    for mesh in _registered():
-        _detach(mesh)
+    for mesh in _alive(_registered if _created is None else _created):
+        if _is_registered(mesh) or _is_slice(mesh):
+            _detach(mesh)
 
 
 def forget_shardings() -> None:
     """Clears the caches of sharding propagation, whose results depend on the coordinate of this process in a mesh."""
-    global _frozen
     _clear(*_PROPAGATOR, "propagate_op_sharding", "cache_clear")
     _clear(*_PROPAGATOR, "_propagate_tensor_meta_cached", "cache_clear")
     _clear("torch.distributed.tensor._redistribute", "_gen_transform_infos", "cache_clear")
     _clear("torch._C", "_clear_DTensor_sharding_propagator_cache")
-    _frozen = gc.get_freeze_count()
+
+
+def watch() -> None:
+    """Starts to list the meshes of the process. Without it, no cache is kept. Further calls do nothing."""
+    global _created
+    if _created is not None or DeviceMesh.__new__ is not object.__new__:
+        return
+    created = _created = {}
+
+    def create(cls: type[DeviceMesh], *_: object, **__: object) -> DeviceMesh:
+        mesh = object.__new__(cls)
+        _add(created, mesh)
+        return mesh
+
+    DeviceMesh.__new__ = staticmethod(create)  # type: ignore[assignment]
+    for one in gc.get_objects():
+        if type(one) is DeviceMesh:
+            _add(created, one)
 
 
 def keep(mesh: DeviceMesh) -> None:
     """Registers a mesh of this round, to which the caller gives new groups (:func:`revive`) before it uses it in a later round."""
-    global _frozen
-    if not _kept:
-        _frozen = gc.get_freeze_count()
-    key = id(mesh)
-    _kept[key] = weakref.ref(mesh, lambda _: _forget(key))
+    _add(_registered, mesh)
 
 
 def revive(mesh: DeviceMesh, new: DeviceMesh) -> bool:
@@ -83,11 +99,16 @@ def revive(mesh: DeviceMesh, new: DeviceMesh) -> bool:
     not, this release of torch is unknown: use ``new``, and call :func:`forget_shardings`.
     """
     try:
-        slices = [part for part in _meshes() if _root(part) is mesh] if mesh.ndim > 1 else []
         vars(mesh).update(vars(new))
-        for part in slices:
-            vars(part).update(vars(mesh[part.mesh_dim_names or ()]))
-        pairs = [(mesh, new), *((part, new[part.mesh_dim_names or ()]) for part in slices)]
+        # FSDP makes a slice for each parameter. Those with the same names are equal.
+        parts: dict[tuple[str, ...], DeviceMesh] = {}
+        for part in _alive(_created or {}):
+            if _root(part) is mesh and part is not mesh:
+                names = part.mesh_dim_names or ()
+                if names not in parts:
+                    parts[names] = mesh[names]
+                vars(part).update(vars(parts[names]))
+        pairs = [(mesh, new), *((part, new[names]) for names, part in parts.items())]
         return all(one.get_group(axis) is other.get_group(axis) for one, other in pairs for axis in range(one.ndim))
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError):
         return False
@@ -95,13 +116,11 @@ def revive(mesh: DeviceMesh, new: DeviceMesh) -> bool:
 
 def _has_only_kept() -> bool:
     """Whether all meshes of the process are registered, or slices of registered ones."""
-    if not _kept or gc.get_freeze_count() > _frozen:
-        return False
-    return all(_is_registered(mesh) or _is_slice(mesh) for mesh in _meshes())
+    return _created is not None and all(_is_registered(mesh) or _is_slice(mesh) for mesh in _alive(_created))
 
 
-def _is_registered(mesh: DeviceMesh | None) -> bool:
-    found = _kept.get(id(mesh))
+def _is_registered(mesh: DeviceMesh) -> bool:
+    found = _registered.get(id(mesh))
     return found is not None and found() is mesh
 
 
@@ -119,18 +138,17 @@ def _root(mesh: DeviceMesh) -> DeviceMesh | None:
     return root
 
 
-def _meshes() -> list[DeviceMesh]:
-    """All meshes of the process."""
-    classes = {DeviceMesh, *DeviceMesh.__subclasses__()}
-    return [one for one in gc.get_objects() if type(one) in classes]
+def _add(meshes: _Meshes, mesh: DeviceMesh) -> None:
+    key = id(mesh)
+    meshes[key] = weakref.ref(mesh, lambda _: _remove(meshes, key))
 
 
-def _registered() -> list[DeviceMesh]:
-    return [mesh for mesh in (found() for found in list(_kept.values())) if mesh is not None]
+def _remove(meshes: _Meshes, key: int) -> None:
+    meshes.pop(key, None)
 
 
-def _forget(key: int) -> None:
-    _kept.pop(key, None)
+def _alive(meshes: _Meshes) -> list[DeviceMesh]:
+    return [mesh for mesh in (reference() for reference in list(meshes.values())) if mesh is not None]
 
 
 def _detach(mesh: DeviceMesh) -> None:

@@ -40,6 +40,7 @@ class RoundMeshes:
     """
 
     def __init__(self) -> None:
+        dtensor_caches.watch()
         self._meshes: dict[_Key, DeviceMesh] = {}
         #: Meshes that have the groups of the round.
         self._current: dict[_Key, DeviceMesh] = {}

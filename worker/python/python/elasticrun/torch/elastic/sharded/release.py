@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,22 +28,17 @@ def release(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = No
 
 
 def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
-    parameters = list(model.parameters())
+    """Tensors to free. Takes the gradients from the parameters."""
+    roots: list[Any] = list(model.parameters())
     if optimizer is not None:
-        parameters += [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for entry in optimizer.state.values():
-            yield from _within(entry)
-    for owner in _fsdp_owners(model):
-        for tensor in _within(vars(owner)):
-            if isinstance(tensor, torch.nn.Parameter):
-                parameters.append(tensor)
-            else:
-                yield tensor
-    for parameter in parameters:
-        gradient, parameter.grad = parameter.grad, None
-        if gradient is not None:
-            yield gradient
-        yield parameter
+        roots += [group["params"] for group in optimizer.param_groups]
+        roots += optimizer.state.values()
+    roots += map(vars, _fsdp_owners(model))
+    for tensor in _within(roots):
+        yield tensor
+        if tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad
+            tensor.grad = None
 
 
 def _fsdp_owners(model: torch.nn.Module) -> Iterator[object]:
@@ -63,14 +58,16 @@ def _fsdp_owners(model: torch.nn.Module) -> Iterator[object]:
                     yield group.comm_ctx
 
 
-def _within(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors in nested containers."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        items: Iterable[Any] = value.values() if isinstance(value, Mapping) else value
-        for item in items:
-            yield from _within(item)
+def _within(values: list[Any]) -> Iterator[torch.Tensor]:
+    """Tensors in nested containers, of which it empties the outermost one."""
+    while values:
+        value = values.pop()
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, (list, tuple)) and type(value) is not torch.Size:
+            values += value
 
 
 def _free(tensor: torch.Tensor) -> int:
