@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import pickle
 import time
@@ -184,12 +185,11 @@ class ShardedState(ObjectState):
         )
 
     def _seal_first(self) -> None:
-        if self._hooks()[0] and _native.world().round > 1:
-            # Reset callbacks run in survivors only.
-            self._broadcast()
         captured = self._capture()
         layout = self._layout_of(captured)
-        self._check_alike(layout)
+        if not self._check_alike(layout):
+            # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
+            self._broadcast()
         self._write_shard(captured, layout, first=True)
         barrier()
         _native.all_sealed()
@@ -254,11 +254,15 @@ class ShardedState(ObjectState):
         assert self._divisions is not None
         return self._divisions.layout(captured.tensors)
 
-    def _check_alike(self, layout: _native.Layout) -> None:
-        """Raises in all workers if one has built another model."""
-        hashes = allgather_object(layout.hash, "the layout of a sharded state")
-        if len(set(hashes)) == 1:
-            return
+    def _check_alike(self, layout: _native.Layout) -> bool:
+        """Returns whether all workers have the same replicated values. Raises in all workers if one has built another model."""
+        payload = self._payload().copy()
+        digest = hashlib.blake2b(payload.head, digest_size=16)
+        for view in payload.views():
+            digest.update(view)
+        all_hashes = allgather_object((layout.hash, digest.digest()), "the layout of a sharded state")
+        if len({layout_hash for layout_hash, _ in all_hashes}) == 1:
+            return len(set(all_hashes)) == 1
         assert self._divisions is not None
         all_specs = allgather_object(self._divisions.specs, "the tensors of a sharded state")
         for rank, specs in enumerate(all_specs):
@@ -271,6 +275,7 @@ class ShardedState(ObjectState):
                 raise StateError(
                     f"rank {rank} has built another model than rank 0: {len(specs)} tensors in place of {len(all_specs[0])}"
                 )
+        raise StateError("workers have built models on different meshes: use the mesh that build() is given")
 
     def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
         assert self._divisions is not None
