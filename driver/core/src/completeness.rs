@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{CommitId, CommitKey, Shard, control::BaseShards};
 
+use crate::mutant::{Mutant, planted};
+
 /// The commit from which a round begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Base {
@@ -72,6 +74,14 @@ pub struct Holdings {
 }
 
 impl Holdings {
+    /// The commit that a copy is a part of.
+    fn base_of(&self, key: &CommitKey) -> Base {
+        let base = Base::from(key);
+        let is_same = |other: &&Base| (other.id, other.of) == (base.id, base.of);
+        let other = self.shards.keys().find(is_same);
+        (other.filter(|_| planted(Mutant::LayoutIgnored))).map_or(base, |other| *other)
+    }
+
     /// The newest commit that is held, complete or not.
     pub fn newest(&self) -> Option<CommitId> {
         self.shards.last_key_value().map(|(base, _)| base.id)
@@ -79,7 +89,9 @@ impl Holdings {
 
     /// The newest commit of which all shards are held (R12).
     pub fn newest_complete(&self) -> Option<Base> {
-        let is_complete = |(base, shards): &(&Base, &BTreeSet<u32>)| shards.len() as u32 == base.of;
+        let any = planted(Mutant::IncompleteBase);
+        let is_complete =
+            |(base, shards): &(&Base, &BTreeSet<u32>)| shards.len() as u32 == base.of || any;
         let complete = self.shards.iter().rev().find(is_complete);
         complete.map(|(base, _)| *base)
     }
@@ -104,8 +116,8 @@ impl FromIterator<CommitKey> for Holdings {
         for key in keys {
             let Shard { index, of, .. } = key.shard;
             if index < of {
-                let shards = holdings.shards.entry(Base::from(&key)).or_default();
-                shards.insert(index);
+                let base = holdings.base_of(&key);
+                holdings.shards.entry(base).or_default().insert(index);
             }
         }
         holdings

@@ -50,8 +50,12 @@
 //! - **R9** If faults stop and enough workers are possible, the job completes; otherwise it ends at the elastic timeout.
 //! - **R10** A job ends in exactly one outcome.
 //! - **R11** No two rounds of one run train at the same time.
-//! - **R12** The base of a started round is the newest complete commit that any reachable agent held.
+//! - **R12** The base of a started round is the newest complete commit that reachable agents held: of a divided state, all
+//!   of its shards.
 //! - **R13** A worker that trains has seen the base of its round: [`worker::LiveState`].
+//! - **R14** A worker of a divided state begins with all shards of one commit, of one layout, each from a holder of that
+//!   shard, and trains only after all members have sealed theirs: [`completeness`], [`worker::SetupStep`].
+//! - **R15** No worker of a divided state gives up a shard of the newest complete commit.
 
 #![forbid(unsafe_code)]
 

@@ -459,6 +459,32 @@ mutants! {
     /// The live state counts as that of the base, whatever it was before.
     NoRestore: "R13" "W2",
 
+    // A state that is divided among workers. R14: what a worker begins with. R15: what it writes over.
+    /// The base is the newest commit that is held, whether or not it is complete.
+    IncompleteBase: "R12" "R14",
+    /// Shards of two layouts complete each other.
+    LayoutIgnored: "R12" "R14",
+    /// An older commit is named for one member only, whatever shard it is.
+    OlderOfOneOnly: "R12",
+    /// Of the shards of dead processes one is kept, as the one copy of a whole state is.
+    DeadShardForgotten: "R12",
+    /// A job begins anew although parts of a commit with steps are held.
+    BeginsAnewIncomplete: "anew" "R12",
+    /// A worker seals its first shard of a round under the id of the base.
+    SealsUnderBase: "R14",
+    /// A worker trains before all members have sealed their first shard. The shell makes this mistake.
+    NoBarrierAtFirst: "R14",
+    /// A worker commits before all members have sealed the commit before. The shell makes this mistake.
+    NoBarrierAtCommit: "R15",
+    /// A worker keeps a void commit at the start of a round, and writes its next one over the base.
+    VoidNotDiscarded: "R15",
+    /// A worker drops its shard of the base before all members have read it.
+    BaseDropped: "R15",
+    /// The host of a shard of the base is released before all members have sealed their first commit.
+    ShardDismissed: "R12" "7",
+    /// A member that holds nothing shows that nobody holds the base of a divided state.
+    BaseGivenUp: "R12" "R10",
+
     // W5: what reset callbacks see, and what they change.
     /// Reset callbacks see the state that a failure has left behind.
     CallbacksSeeTorn: "W5" "W2",

@@ -196,7 +196,7 @@ impl Machine {
             .or_else(|| self.kept.iter().find(holds_base))
             .copied()
             .filter(|_| !planted(Mutant::EqualForgotten));
-        let is_divided = start.base_shards.is_some();
+        let is_divided = start.base_shards.is_some() && !planted(Mutant::DeadShardForgotten);
         let fallback = self.fallback(base, memory);
         self.replicas.fallback = fallback;
         let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) =

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use elasticrun_protocol::{
     AgentReport, CommitId, CommitKey, Process, Round,
-    control::{Keeper, ReplicaSource},
+    control::{AdoptedRound, Keeper, ReplicaSource},
 };
 
 use super::{Command, Copied, Machine, Memory, stored::NO_SLOT};
@@ -251,9 +251,13 @@ impl Machine {
         }
     }
 
-    /// The newest commit in the memory of this host, for the driver.
+    /// The newest commit in the memory of this host, for the driver. It decides by it where replicas are needed, and whether
+    /// all shards of the base are needed.
     pub(super) fn held_in_memory(&self, memory: &dyn Memory) -> Option<CommitId> {
-        self.setup.replication?;
+        let is_divided = self.started.as_ref().is_some_and(AdoptedRound::is_divided);
+        if self.setup.replication.is_none() && !is_divided {
+            return None;
+        }
         let processes = self.workers.keys().chain(&self.kept);
         let newest = processes.filter_map(|process| memory.newest(*process));
         newest.max()

@@ -222,7 +222,13 @@ fn older_commits(members: &[Held], memory: &dyn Memory) -> Vec<Kept> {
     let mut older = Vec::new();
     for held in members.iter().filter(|held| !held.empty) {
         let mut commits = memory.commits(held.process);
-        commits.retain(|key| Some(key.commit) < held.commit && named.insert(*key));
+        commits.retain(|key| {
+            let named_as = match planted(Mutant::OlderOfOneOnly) {
+                true => key.commit.into(),
+                false => *key,
+            };
+            Some(key.commit) < held.commit && named.insert(named_as)
+        });
         if !commits.is_empty() {
             older.push(Kept::new(held.process, &commits));
         }

@@ -115,7 +115,9 @@ impl Job {
             self.blacklist.went(now, host, live.process.local_rank);
         }
         let memory_lost = had_memory && self.memory_lost.insert(host.clone());
-        let has_replica = self.may_have_replica(host);
+        // It may have a shard of the base, whichever round it was in last.
+        let has_shard = had_memory && self.is_divided();
+        let has_replica = self.may_have_replica(host) || has_shard;
         if had_memory || has_replica {
             self.going_back.lost(host, goes, has_replica);
         }

@@ -144,7 +144,8 @@ impl Job {
         // A divided state of which a shard is gone for good.
         let is_incomplete = || {
             let newest = self.held_commits(forming).newest();
-            newest.is_some_and(|newest| newest.count > 0)
+            let has_steps = newest.is_some_and(|newest| newest.count > 0);
+            has_steps && !planted(Mutant::BeginsAnewIncomplete)
         };
         self.lineage.has_base()
             || is_incomplete()

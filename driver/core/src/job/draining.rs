@@ -204,6 +204,6 @@ impl Job {
         let Phase::Training(training) = &self.rounds.phase else {
             return false;
         };
-        training.holders > 0 && training.unsealed.is_empty() && training.hold.is_none()
+        training.holders > 0 && training.hold.is_none()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The driver may lose the hosts of the round that started last. Then the newest reachable commit may be one of an
 //! earlier round, or there may be none. If the hosts are only cut off, a returning agent still holds the commits of its
-//! workers. So may a host without a member that keeps a replica of them.
+//! workers. So may a host without a member that keeps a replica of them, or a shard of a divided state.
 //!
 //! So the job waits for them: once for each started round, and for a tenth of the elastic timeout at most. If a host
 //! returns, the round is planned anew and finds its commit (R12). Otherwise the job continues from the older commit.
@@ -47,7 +47,7 @@ impl GoingBack {
         }
     }
 
-    /// Records that the memory of a host is unreachable, and whether it may have a replica of such a commit.
+    /// Records that the memory of a host is unreachable, and whether it may have a replica of such a commit, or a part.
     pub(super) fn lost(&mut self, host: &HostId, draining: bool, has_replica: bool) {
         if self.members.contains_key(host) || has_replica {
             self.lost.insert(host.clone(), draining);
@@ -89,11 +89,15 @@ impl Job {
         self.going_back.has_lost() && !self.is_heard(forming)
     }
 
-    /// Whether a member of the round that started last has answered, or the memory of a dead one. It shows nothing if its
-    /// newest commit lacks shards, which a lost host may have.
+    /// Whether a member of the round that started last has answered, or the memory of a dead one. Of a divided state it shows
+    /// nothing if its newest commit lacks shards, or if the base of its round does: a lost host may have them.
     fn is_heard(&self, forming: &Forming) -> bool {
-        let is_incomplete = self.held_commits(forming).newest_incomplete().is_some();
-        !is_incomplete
+        let held = self.held_commits(forming);
+        let complete = held.newest_complete().map(|base| base.id);
+        let is_divided = self.is_divided() && !planted(Mutant::BaseGivenUp);
+        let lacks_base = is_divided && complete < self.lineage.newest();
+        !lacks_base
+            && held.newest_incomplete().is_none()
             && (forming.ready.iter()).any(|(host, answer)| {
                 let held = answer.members.iter().map(|held| held.process);
                 let kept = answer.kept.iter().map(|kept| kept.process);

@@ -1,5 +1,8 @@
 //! Which hosts are known to hold the state, for [`super::replication`]. Answers to plans, heartbeats and reports of replicas
 //! say so.
+//!
+//! Of a divided state, heartbeats say when all members have sealed the first commit of their round: no member begins a
+//! further one before. From then on no shard of the base is needed, wherever it is.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +10,7 @@ use elasticrun_protocol::{CommitId, HostId};
 
 use super::{Job, Out};
 use crate::{
-    Command, Decision,
+    Command, Decision, ReplicaGroupSize, Time,
     mutant::{Mutant, planted},
     rounds::ReadyHost,
 };
@@ -28,6 +31,21 @@ impl Job {
         let nothing_to_lose = self.lineage.newest().is_none();
         let is_safe = nothing_to_lose || is_unknown || self.is_safe_on(host);
         is_safe || planted(Mutant::NewcomerHolds)
+    }
+
+    /// Records the newest commit in the memory of a host, as a heartbeat says. A heartbeat has no consequence itself: what
+    /// follows does so as of a deadline.
+    pub(super) fn beat_holds(&mut self, now: Time, host: &HostId, commit: Option<CommitId>) {
+        let round = commit.filter(|commit| commit.count > 0 && self.is_divided());
+        let is_complete = round.is_some_and(|commit| self.rounds.all_have_sealed(commit.round));
+        if self.holds(host, commit) || is_complete {
+            self.replication.changed_by_beat(now);
+        }
+    }
+
+    /// Whether the state is divided among the members of a round.
+    pub(super) fn is_divided(&self) -> bool {
+        self.settings.replica_group_size == ReplicaGroupSize::All
     }
 
     /// Records the newest commit in the memory of a host. Returns whether the state is safe on this host from now on.

@@ -273,8 +273,8 @@ impl Job {
             ..
         } = &event
         {
-            if self.is_current(host, *instance) && self.holds(host, *held) {
-                self.replication.changed_by_beat(now);
+            if self.is_current(host, *instance) {
+                self.beat_holds(now, host, *held);
             }
             let is_sealed = sealed.is_some_and(|commit| {
                 self.is_current(host, *instance) && self.rounds.sealed(host, commit)

@@ -10,7 +10,7 @@ use elasticrun_protocol::{
 
 use super::{Job, Out, going_back::GoingBack};
 use crate::{
-    Command, Decision, ReplicaGroupSize, Time,
+    Command, Decision, Time,
     assignment::{self, Candidate},
     completeness::Base,
     fleet::Life,
@@ -69,10 +69,13 @@ impl Job {
             return;
         };
         let (ordered, holders) = self.ranks_of(forming, base);
+        let is_divided = whole.is_some_and(|base| base.shards().is_some());
+        // Each member needs shards of others.
+        let needs_others = is_divided && !planted(Mutant::ShardDismissed);
+        let holders = if needs_others { 0 } else { holders };
         let keeper = self.keeper_of(forming, whole, &ordered[0]);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
-        let is_divided = whole.is_some_and(|base| base.shards().is_some());
         let elsewhere = self.holders_without_members(forming, whole);
         let Some((forming, since)) = self.rounds.start(holders, is_divided) else {
             return;
@@ -272,8 +275,7 @@ impl Job {
 
     /// The part of the state that a member holds. One replica group spans the round, in the order of ranks.
     fn seat_of(&self, place: &Place) -> Option<Seat> {
-        let is_divided = self.settings.replica_group_size == ReplicaGroupSize::All;
-        is_divided.then_some(Seat {
+        self.is_divided().then_some(Seat {
             group: 0,
             shard: place.rank.0,
             of: place.size,

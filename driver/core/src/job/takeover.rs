@@ -50,8 +50,6 @@ pub(super) struct TakeOver {
     round: Option<Reported>,
     /// Members of that round that held its base when it started.
     holders: u32,
-    /// Agents keep commits of a state that is divided among workers.
-    is_divided: bool,
     /// What former drivers have applied of the reports of agents.
     applied: BTreeMap<HostId, Applied>,
     /// Hosts with an agent, where no earlier one was lost with commits.
@@ -102,7 +100,6 @@ impl TakeOver {
             led: progress.rounds_lead,
             round: None,
             holders: 0,
-            is_divided: false,
             decided: false,
             failures: Vec::new(),
         }
@@ -176,9 +173,15 @@ impl Job {
         }
         self.rounds.skip_to(adoption.seen.max(adoption.released));
         if let Some(round) = &adoption.round {
+            let is_divided = round.is_divided() && round.base.is_some();
+            let mut commits = adoption.kept.iter().flat_map(|kept| &kept.commits);
+            let have_all = commits.any(|id| id.round == round.round && id.count > 0);
+            let has_base = |worker: &AdoptedWorker| match is_divided {
+                true => have_all,
+                false => round.base.is_none() || worker.commit == round.base,
+            };
             let holds = |worker: &&AdoptedWorker| {
-                worker.phase == (AdoptedPhase::Training { round: round.round })
-                    && (round.base.is_none() || worker.commit == round.base)
+                worker.phase == (AdoptedPhase::Training { round: round.round }) && has_base(worker)
             };
             let holders = adoption.workers.iter().filter(holds).count() as u32;
             self.learn_round(host, round, holders);
@@ -192,10 +195,6 @@ impl Job {
                 .map(|process| process.local_rank.0 + 1);
             self.hosts.add(host, slots.max().unwrap_or(0));
             self.capacity_dirty = true;
-        }
-        let is_divided = adoption.kept.iter().any(|kept| !kept.shards.is_empty());
-        if let Some(takeover) = self.takeover.as_mut().filter(|_| is_divided) {
-            takeover.is_divided = true;
         }
         if adoption.round.is_some() || !adoption.kept.is_empty() {
             self.count_rounds_of(adoption);

@@ -161,14 +161,29 @@ impl Rounds {
         Some((forming, since))
     }
 
-    /// Records that all members of a host have sealed a commit of a divided state. Returns whether the round needs its base
-    /// no more.
+    /// Records that all members of a host have sealed a commit of a divided state. Returns whether all members of the round now
+    /// have, so that none needs the base any more.
     pub fn sealed(&mut self, host: &HostId, commit: CommitId) -> bool {
         let Phase::Training(training) = &mut self.phase else {
             return false;
         };
         let is_of_round = commit.round == training.round;
-        is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty()
+        let is_last =
+            is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty();
+        is_last && self.all_have_sealed(commit.round)
+    }
+
+    /// All members of this round have sealed its first commit, so none needs its base any more. Returns whether that is news
+    /// of the round that trains.
+    pub fn all_have_sealed(&mut self, round: Round) -> bool {
+        let Phase::Training(training) = &mut self.phase else {
+            return false;
+        };
+        let is_news = training.round == round && training.holders < training.size;
+        if is_news {
+            training.holders = training.size;
+        }
+        is_news
     }
 
     /// Holds the round that trains: its members will leave at a common boundary. Gives the round and its hosts.

@@ -76,10 +76,11 @@ pub struct Training {
     pub members: BTreeMap<HostId, Vec<Process>>,
     /// The number of members.
     pub size: u32,
-    /// The number of members that held the base, or of all members if there was none. They need no fetch from a keeper.
+    /// The number of members that held the base, or of all members if there was none. They need no fetch from a keeper. Of a
+    /// divided base: of all members once they have sealed the first commit of the round, and none before.
     pub holders: u32,
     /// Hosts of which not all members are known to have sealed commit 0 of the round. Empty unless the base is divided among
-    /// workers. Until they have, the round needs the base.
+    /// workers.
     pub unsealed: BTreeSet<HostId>,
     /// The hold, if the members are to leave.
     pub hold: Option<Hold>,

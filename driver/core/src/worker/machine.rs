@@ -344,7 +344,12 @@ impl Machine {
     /// [`Over::OutOfRound`].
     pub fn load_shards(&mut self, commits: &mut impl Commits) -> Result<Option<CommitId>, Over> {
         let base = self.member().ok_or(Over::OutOfRound)?.start.base;
-        commits.discard_newer(base);
+        if !planted(Mutant::VoidNotDiscarded) {
+            commits.discard_newer(base);
+        }
+        if let Some(base) = base.filter(|_| planted(Mutant::BaseDropped)) {
+            commits.discard(base);
+        }
         self.live.lost();
         Ok(base)
     }
@@ -361,7 +366,9 @@ impl Machine {
     /// # Errors
     /// [`Over::OutOfRound`].
     pub fn first_commit(&self) -> Result<CommitId, Over> {
-        Ok(self.member().ok_or(Over::OutOfRound)?.start.id.commit(0))
+        let start = self.member().ok_or(Over::OutOfRound)?.start;
+        let base = start.base.filter(|_| planted(Mutant::SealsUnderBase));
+        Ok(base.unwrap_or(start.id.commit(0)))
     }
 
     /// Records that all members have sealed their shards, and agree.

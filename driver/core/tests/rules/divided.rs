@@ -5,9 +5,13 @@ use std::time::Duration;
 use elasticrun_core::{
     Decision, Departure, FailureDomain, ReplicaGroupSize, Settings, results::Outcome,
 };
-use elasticrun_protocol::control::{BaseShards, Seat};
+use elasticrun_protocol::{
+    HostId, Round,
+    control::{BaseShards, Seat, Start},
+};
 
 use crate::{
+    draining::noticed,
     harness::{Harness, commit, host, layout_of},
     hosts::elastic,
 };
@@ -175,10 +179,7 @@ fn a_shard_of_a_host_without_a_member_is_named_in_the_start() {
     harness.commit();
     harness.asks_to_drain("b");
     harness.pass(Duration::from_secs(2));
-    let holders = |(_, start): &(
-        elasticrun_protocol::HostId,
-        elasticrun_protocol::control::Start,
-    )| {
+    let holders = |(_, start): &(HostId, Start)| {
         let of = start.holders.iter();
         of.map(|holder| (holder.shard, holder.keeper.host.to_string()))
             .collect::<Vec<_>>()
@@ -216,4 +217,119 @@ fn rounds_have_a_multiple_of_the_size() {
         (before + 3, 4),
         "the one that waited replaces it"
     );
+}
+
+/// Whether the job has said that it waits for a host.
+fn awaits(harness: &Harness, name: &str) -> bool {
+    let names = |note: &Decision| match note {
+        Decision::AwaitingNewer { hosts, .. } => hosts.contains(&HostId::new(name)),
+        _ => false,
+    };
+    harness.notes.iter().any(names)
+}
+
+/// Hosts that were released.
+fn drained(harness: &Harness) -> usize {
+    let drained = |note: &&Decision| matches!(note, Decision::Drained { .. });
+    harness.notes.iter().filter(drained).count()
+}
+
+#[test]
+fn a_draining_host_keeps_its_shards_until_all_have_sealed_the_first_commit() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    noticed(&mut harness, "b", None);
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    assert_eq!(harness.base(), Some(commit(1, 2)));
+    // The shard of b is one of three.
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(drained(&harness), 0);
+    harness.beats_with("a", Some(commit(2, 0)));
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(drained(&harness), 0, "c may not have sealed its own yet");
+    harness.beats_with("a", Some(commit(2, 1)));
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(drained(&harness), 1);
+}
+
+#[test]
+fn a_host_with_a_shard_is_waited_for_though_it_was_not_in_the_last_round() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.commit();
+    harness.late_to_seal = true;
+    // Its slot is out, and its agent has the shard of the dead worker.
+    harness.kill("c", 0);
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    assert_eq!(harness.base(), Some(commit(1, 1)));
+    harness.out_of_reach("c");
+    harness.kill("b", 0);
+    assert_eq!(harness.outcome, None, "c may come back");
+    assert!(awaits(&harness, "c"));
+    harness.connects_again("c", true);
+    harness.pass(Duration::from_secs(1));
+    assert_eq!((harness.started(), harness.base()), (3, Some(commit(1, 1))));
+}
+
+#[test]
+fn a_later_driver_releases_a_host_once_all_have_sealed_the_first_commit() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.returns = true;
+    harness.commit();
+    noticed(&mut harness, "b", None);
+    assert_eq!((harness.started(), drained(&harness)), (2, 0));
+    harness.commit();
+    harness.driver_dies(0);
+    for name in ["a", "b", "c"] {
+        harness.comes_back_with_workers(name);
+    }
+    harness.pass(Duration::from_secs(1));
+    assert!(harness.trains());
+    assert_eq!(drained(&harness), 1);
+}
+
+#[test]
+fn a_member_that_has_read_no_shard_does_not_show_that_the_base_is_lost() {
+    let mut harness = job(&["a", "b"], 1);
+    harness.commit();
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    harness.late_to_seal = true;
+    for name in ["a", "b"] {
+        harness.kill(name, 0);
+        harness.pass(Duration::from_secs(1));
+    }
+    assert_eq!(harness.members(), [("c".to_owned(), 0)]);
+    assert_eq!(harness.base(), Some(commit(1, 1)));
+    let started = harness.started();
+    harness.out_of_reach("a");
+    harness.breaks_away("c");
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(harness.outcome, None, "a may come back");
+    harness.connects_again("a", true);
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(harness.base(), Some(commit(1, 1)));
+    assert_eq!(harness.started(), started + 1);
+}
+
+#[test]
+fn a_later_driver_waits_for_a_host_with_a_shard_of_a_round_that_no_record_names() {
+    let mut harness = job(&["a", "b", "c"], 1);
+    harness.returns = true;
+    harness.commit();
+    harness.kill("c", 0);
+    harness.commit();
+    assert_eq!((harness.started(), harness.size()), (2, 2));
+    harness.loses_record_of(Round(2));
+    harness.unreachable.insert("a".into());
+    harness.driver_dies(0);
+    harness.comes_back_with_workers("b");
+    harness.comes_back_with_workers("c");
+    for _ in 0..100 {
+        if !awaits(&harness, "a") {
+            harness.pass_with(&["b", "c"], Duration::from_secs(1));
+        }
+    }
+    assert_eq!((awaits(&harness, "a"), &harness.outcome), (true, &None));
+    harness.connects_again("a", true);
+    harness.pass(Duration::from_secs(1));
+    assert_eq!(harness.base(), Some(commit(2, 1)));
 }

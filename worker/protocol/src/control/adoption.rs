@@ -99,3 +99,10 @@ pub struct AdoptedRound {
     /// Its members on this host as they were started, with their ranks. Some may have ended since.
     pub members: Vec<Member>,
 }
+
+impl AdoptedRound {
+    /// Whether each member holds a part of the state.
+    pub fn is_divided(&self) -> bool {
+        self.members.iter().any(|member| member.seat.is_some())
+    }
+}

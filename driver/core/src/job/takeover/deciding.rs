@@ -165,13 +165,9 @@ impl Job {
             .collect();
         self.suspicion
             .started(now, round, self.lineage.newest(), order);
-        let is_divided = (self.takeover.as_ref()).is_some_and(|takeover| takeover.is_divided);
         self.rounds.adopt(Training {
             round,
-            unsealed: match is_divided {
-                true => members.keys().cloned().collect(),
-                false => BTreeSet::new(),
-            },
+            unsealed: BTreeSet::new(),
             members,
             size,
             holders: self
@@ -239,6 +235,13 @@ impl Job {
                 let goes = self.hosts.is_draining(&host);
                 self.going_back.lost(&host, goes, false);
             }
+        }
+        // Nobody may have named the members there, and each has a shard of a divided state.
+        let absent = self.takeover.iter().flat_map(TakeOver::absent);
+        let absent: Vec<_> = absent.filter(|_| self.is_divided()).cloned().collect();
+        for host in absent {
+            let goes = self.hosts.is_draining(&host);
+            self.going_back.lost(&host, goes, true);
         }
         if self.registry.round().is_some() {
             self.rounds.disturb(now, Cause::DriverReplaced);

@@ -104,6 +104,8 @@ pub(crate) struct Harness {
     gathers: bool,
     /// Hosts that do nothing by themselves.
     pub(crate) passive: BTreeSet<HostId>,
+    /// Workers of a divided state seal no first commit at the start of a round.
+    pub(crate) late_to_seal: bool,
     /// Workers do not join by themselves.
     pub(crate) slow: bool,
     /// Hosts whose agents cannot be launched.
@@ -168,6 +170,7 @@ impl Harness {
             todo: Vec::new(),
             gathers: false,
             passive: BTreeSet::new(),
+            late_to_seal: false,
             slow: false,
             unreachable: BTreeSet::new(),
             older: BTreeSet::new(),

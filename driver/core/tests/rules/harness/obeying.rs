@@ -101,8 +101,11 @@ impl Harness {
                 let (round, base) = (start.round, start.base);
                 for member in &start.members {
                     let first = commit_of(round.0, 0);
-                    if let Some(Seat { shard, of, .. }) = member.seat {
-                        let before = host.workers[&member.process].commit;
+                    let before = host.workers[&member.process].commit;
+                    let is_late = member.seat.is_some() && self.late_to_seal;
+                    if let Some(Seat { shard, of, .. }) = member.seat
+                        && !is_late
+                    {
                         let layout = layout_of(of);
                         let index = shard;
                         let shard = Shard { layout, index, of };
@@ -110,11 +113,12 @@ impl Harness {
                     }
                     let is_divided = member.seat.is_some();
                     let commit = base.filter(|_| !is_divided).unwrap_or(first);
+                    let commit = if is_late { before } else { Some(commit) };
                     let worker = Worker {
                         left: None,
                         joined: false,
                         round: Some(round),
-                        commit: Some(commit),
+                        commit,
                         empty: false,
                     };
                     host.workers.insert(member.process, worker);

@@ -64,6 +64,13 @@ impl Harness {
         })
     }
 
+    /// The journal loses all writes since the start of this round.
+    pub(crate) fn loses_record_of(&mut self, round: Round) {
+        while self.recorded_rounds().and_then(|(_, started)| started) == Some(round) {
+            self.journal.pop();
+        }
+    }
+
     /// The driver is killed, and another one resumes the run. The journal lacks its last `lost` writes. Agents come back by
     /// [`Harness::comes_back_with_workers`].
     pub(crate) fn driver_dies(&mut self, lost: usize) {
@@ -291,8 +298,15 @@ fn phase(worker: &Worker) -> AdoptedPhase {
     }
 }
 
+/// The commits of all processes, dead and living.
 fn kept(host: &Host) -> Vec<Kept> {
-    (host.kept.iter())
-        .map(|(process, commit)| Kept::new(*process, &[(*commit).into()]))
+    let living =
+        (host.workers.iter()).filter_map(|(process, worker)| Some((*process, worker.commit?)));
+    let dead = host
+        .kept
+        .iter()
+        .map(|(process, commit)| (*process, *commit));
+    (living.chain(dead))
+        .map(|(process, commit)| Kept::new(process, &[host.key(process, commit)]))
         .collect()
 }
