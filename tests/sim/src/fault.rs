@@ -182,6 +182,40 @@ impl Fault {
         }
     }
 
+    /// A worker fails, or its process does not run for a while. Its host keeps its memory.
+    pub(crate) fn draw_of_worker(rng: &mut Rng) -> Self {
+        match rng.range(0, 9) {
+            0..=4 => Self::KillWorker,
+            5..=7 => Self::FailWorker,
+            8 => Self::FailOneOfEach,
+            _ => Self::Suspend {
+                resume: Some(rng.millis(10, 5_000)),
+            },
+        }
+    }
+
+    /// Whether hosts may go, or get out of reach, with their memory.
+    pub(crate) fn loses_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::KillAgent
+                | Self::TermAgent
+                | Self::KillHost { .. }
+                | Self::KillMembers { .. }
+                | Self::Cut { .. }
+                | Self::CutMember { .. }
+                | Self::CutMembers { .. }
+                | Self::CrossMembers { .. }
+                | Self::LoseWay
+                | Self::LoseData
+                | Self::Remove
+                | Self::Drain
+                | Self::Gone
+                | Self::Notice { .. }
+                | Self::NoticeAll { .. }
+        )
+    }
+
     /// The network breaks and heals.
     pub(crate) fn draw_break(rng: &mut Rng) -> Self {
         let heal = rng.millis(100, 30_000);

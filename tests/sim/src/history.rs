@@ -2,14 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_protocol::{CommitId, Round};
+use elasticrun_protocol::{CommitId, CommitKey, Round};
 
-use crate::world::memory::State;
+use crate::{
+    completeness,
+    world::memory::{Commit, State},
+};
 
 /// The commits and the started rounds of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     contents: BTreeMap<CommitId, State>,
+    /// All shards that were ever sealed of each commit.
+    shards: BTreeMap<CommitId, BTreeSet<CommitKey>>,
     /// Started rounds in order, with their bases.
     bases: Vec<(Round, Option<CommitId>)>,
     /// Started rounds of which no trace was left when a later one started.
@@ -20,11 +25,13 @@ pub(crate) struct History {
 
 impl History {
     /// Records a sealed commit. Several workers may seal the same id, with the same content.
-    pub(crate) fn sealed(&mut self, id: CommitId, state: State) -> Result<(), String> {
+    pub(crate) fn sealed(&mut self, commit: &Commit) -> Result<(), String> {
+        let (id, state) = (commit.id, &commit.state);
+        self.shards.entry(id).or_default().insert(commit.key());
         let new = !self.contents.contains_key(&id) && id.count > 0;
         self.steps += usize::from(new);
         let known = self.contents.entry(id).or_insert_with(|| state.clone());
-        if *known == state {
+        if known == state {
             Ok(())
         } else {
             Err(format!("commit {id:?} was {known:?} and is now {state:?}"))
@@ -60,15 +67,26 @@ impl History {
         self.contents.get(&id).cloned()
     }
 
+    /// Whether all shards of a commit were sealed, whatever is left of them.
+    pub(crate) fn was_complete(&self, id: CommitId) -> bool {
+        let shards = self.shards.get(&id).into_iter().flatten();
+        completeness::newest(shards.copied()).is_some()
+    }
+
+    /// The number of shards of a commit that were sealed.
+    pub(crate) fn shards(&self, id: CommitId) -> usize {
+        self.shards.get(&id).map_or(0, BTreeSet::len)
+    }
+
     /// Whether any commit was ever sealed.
     pub(crate) fn has_commits(&self) -> bool {
         !self.contents.is_empty()
     }
 
-    /// Whether any commit beyond the first state was ever sealed in one of these rounds and is not void.
+    /// Whether any commit beyond the first state was ever complete in one of these rounds and is not void.
     pub(crate) fn has_training(&self, counts: impl Fn(Round) -> bool) -> bool {
         let trained = |(id, state): (&CommitId, &State)| {
-            state.step > 0 && counts(id.round) && self.is_valid(*id)
+            state.step > 0 && counts(id.round) && self.is_valid(*id) && self.was_complete(*id)
         };
         self.contents.iter().any(trained)
     }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod blame;
+mod completeness;
 mod fault;
 mod groups;
 mod history;

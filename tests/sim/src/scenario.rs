@@ -2,6 +2,7 @@
 
 mod breaks;
 mod deaths;
+mod divided;
 mod hardships;
 mod replicas;
 mod seeded;
@@ -109,6 +110,8 @@ pub(crate) struct Scenario {
     pub(crate) losses: u64,
     /// Commits are replicated, this often.
     pub(crate) replicas: Option<Duration>,
+    /// Percentage of commits of a divided state whose shard has another layout than those of the other members.
+    pub(crate) strays: u64,
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
@@ -118,6 +121,9 @@ const DEATHS: u64 = 0x0064_6561_7468;
 
 /// Derives the generator of last wills.
 const WILLS: u64 = 0x0077_696c_6c73;
+
+/// Derives the generator of jobs with a divided state.
+const DIVIDED: u64 = 0x6469_7669_6465;
 
 /// Derives the generator of slow writes to the durable store.
 const WRITES: u64 = 0x7772_6974_6573;
@@ -222,6 +228,7 @@ impl Scenario {
             write: Duration::from_secs(2),
             losses: 0,
             replicas: None,
+            strays: 0,
             raises_at: None,
         };
         if !quiet {
@@ -298,6 +305,7 @@ impl Scenario {
         }
         let mut wills = Rng::new(deaths.clone().seed() ^ WILLS);
         scenario.wills = scenario.settings.self_registration && wills.percent(80);
+        scenario.draw_divided(Rng::new(deaths.clone().seed() ^ DIVIDED));
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
         let mut writes = Rng::new(deaths.clone().seed() ^ WRITES);
         if scenario.split && scenario.durable.is_some() && writes.percent(60) {

@@ -3,7 +3,7 @@
 //!
 //! The other invariants check a later driver by what it can know. Its clock begins anew, so all their times do. Hosts,
 //! exclusions, first failure and counts are those of the records that are left. Rounds, commits, processes and the ends of
-//! processes are those of the world, so R1, R4, R7, R8, R11, R12, R13 and W5 hold across all drivers.
+//! processes are those of the world, so R1, R4, R7, R8, R11 to R15 and W5 hold across all drivers.
 
 use std::collections::BTreeSet;
 

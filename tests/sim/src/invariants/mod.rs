@@ -3,6 +3,7 @@
 //! Every file states its invariant and checks it against the state of the world, not against the view of the core.
 //! [`later_driver`] says what they check of a driver that continues the run of another one.
 
+mod anew;
 mod change;
 mod copies;
 pub(crate) mod ends;
@@ -19,6 +20,8 @@ pub(crate) mod r10;
 pub(crate) mod r11;
 pub(crate) mod r12;
 pub(crate) mod r13;
+pub(crate) mod r14;
+pub(crate) mod r15;
 mod r2;
 pub(crate) mod r3;
 pub(crate) mod r4;
@@ -293,8 +296,9 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         r11::started,
         r12::started,
         newcomers::started,
+        anew::started,
     ];
-    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers"];
+    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers", "anew"];
     for (check, name) in checks.into_iter().zip(names) {
         if let Err(what) = check(world, &started) {
             world.violate(name, format!("{round:?}: {what}"));

@@ -8,10 +8,11 @@ use elasticrun_core::{
     results::{Outcome, Reason},
     rounds::Phase,
 };
-use elasticrun_protocol::{AgentCommand, HostId, control::Exit};
+use elasticrun_protocol::{AgentCommand, CommitKey, HostId, control::Exit};
 
 use super::{ends, groups, later_driver, r9, r12, reasons, success, survival};
 use crate::{
+    completeness,
     reference::Reference,
     world::{World, host::index_of},
 };
@@ -223,6 +224,24 @@ pub(super) fn all_failed(world: &World) -> Result<(), String> {
 
 /// No connected agent has a commit, and there was one before.
 fn no_state_left(world: &World) -> Result<(), String> {
+    // Some shards of each commit are lost, in that case.
+    let parts = || {
+        let parts = world.hosts.iter().enumerate().flat_map(|(index, host)| {
+            let known = known_parts(world, index);
+            known.into_iter().map(move |key| (host, key))
+        });
+        parts.filter(|(_, key)| world.history.is_valid(key.commit))
+    };
+    let has_steps = |key: &CommitKey| {
+        let state = world.history.state(key.commit);
+        state.is_some_and(|state| state.step > 0)
+    };
+    // A host may be out of reach since its answer.
+    let answers = world.hosts.iter().filter_map(|host| host.told.as_ref());
+    let answers = answers.filter(|(round, _)| Some(*round) > world.history.latest());
+    let mut answered = answers.flat_map(|(_, keys)| keys);
+    let lacks_shards = parts().any(|(_, key)| has_steps(&key))
+        || answered.any(|key| has_steps(key) && world.history.is_valid(key.commit));
     // The commits of a lost host are unknown.
     let mut seats = world.rounds.values().flat_map(|round| &round.seats);
     let lost = seats.any(|seat| world.invariants.r10.lost.contains(&seat.host));
@@ -232,6 +251,7 @@ fn no_state_left(world: &World) -> Result<(), String> {
     // No step completes before all members have sealed the start. A planned member of the first round that holds
     // nothing therefore proves that no step completed, if the driver knows it as a member.
     if let Phase::Forming(forming) = &world.driver.job.rounds().phase
+        && !lacks_shards
         && let Some((number, last)) = world.rounds.last_key_value()
         && world.rounds.values().all(|round| round.base.is_none())
         && (last.seats.iter()).any(|seat| {
@@ -241,26 +261,34 @@ fn no_state_left(world: &World) -> Result<(), String> {
     {
         return Err("a member of the first round is there, so nothing was committed".into());
     }
+    if world.plan.is_divided() {
+        r12::gave_up(world)?;
+    }
     if let Some(commit) = r12::in_store(world) {
         return Err(format!("the durable store has {commit:?}"));
     }
-    let fleet = world.driver.job.fleet();
-    for (index, host) in world.hosts.iter().enumerate() {
-        // An agent that is not connected for the job yet comes too late.
-        let known = fleet
-            .host(&host.id)
-            .is_some_and(|state| state.up().is_some());
-        // The job cannot know of commits that were sealed after the agent's answer to the last plan.
-        let commits = match &host.answered {
-            Some((round, commits)) if Some(*round) > world.history.latest() => commits.clone(),
-            _ => host.commits(),
-        };
-        let found = commits
-            .into_iter()
-            .find(|commit| world.history.is_valid(*commit));
-        if let Some(commit) = found.filter(|_| known && world.reaches(index)) {
-            return Err(format!("{} still has {commit:?}", host.id));
+    match completeness::newest(parts().map(|(_, key)| key)) {
+        Some(commit) => {
+            let has = parts().filter(|(_, key)| key.commit == commit);
+            let hosts: BTreeSet<_> = has.map(|(host, _)| &host.id).collect();
+            Err(format!("{hosts:?} still have {commit:?}"))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What a host holds, as far as the job can know.
+fn known_parts(world: &World, index: usize) -> Vec<CommitKey> {
+    let host = &world.hosts[index];
+    let state = world.driver.job.fleet().host(&host.id);
+    // An agent that is not connected for the job yet comes too late.
+    let is_up = state.is_some_and(|state| state.up().is_some());
+    if !is_up || !world.reaches(index) {
+        return Vec::new();
+    }
+    // The job cannot know of commits that were sealed after the agent's answer to the last plan.
+    match &host.answered {
+        Some((round, keys)) if Some(*round) > world.history.latest() => keys.clone(),
+        _ => host.keys(),
+    }
 }

@@ -1,14 +1,18 @@
-//! R12: the base of a started round is the newest complete commit (not void) that any reachable agent held. An
+//! R12: the base of a started round is the newest complete commit (not void) that reachable agents held. A commit of a
+//! divided state is complete if they hold all of its shards, and the members are told its layout. An
 //! agent forgets no commit that a later round may need. Before a round goes back to an older commit than a host
 //! out of reach holds, the job waits for a tenth of the elastic timeout, and no longer.
 
 use std::collections::BTreeSet;
 
 use elasticrun_core::{Decision, Time, rounds::Phase};
-use elasticrun_protocol::{CommitId, HostId, Process, Round};
+use elasticrun_protocol::{CommitId, CommitKey, HostId, Process, Round};
 
 use super::{SLACK, Started, later_driver};
-use crate::world::{Durable, World};
+use crate::{
+    completeness,
+    world::{Durable, World},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -70,6 +74,8 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
     let heard = (sim.seats.iter()).any(|seat| {
         members.contains(&(seat.host, seat.process)) || answered(seat.process, seat.host)
     });
+    // A member does not show that no other is more than a step ahead if parts of that step are lost.
+    let heard = heard && !is_newest_incomplete(world, started.round);
     // A later driver may know of an earlier round only.
     let heard = heard || !later_driver::knows_last(world);
     if heard || started.base.is_some_and(|base| base.round >= *last) {
@@ -80,25 +86,65 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
     if since.is_some_and(|(_, since)| world.driver_now().since(since) >= tenth) {
         return Ok(());
     }
-    for (index, host) in world.hosts.iter().enumerate() {
-        let itself = world.plan.settings.self_registration;
-        let goes = world.reference.drains(&host.id) || world.invariants.r12.went.contains(&host.id);
-        let may_come = (itself || world.driver.job.has_host(&host.id)) && !goes;
-        if world.reaches(index) || !may_come {
-            continue;
-        }
-        let newer = (host.commits().into_iter())
+    for index in absent(world) {
+        let newer = completes(world, index, started.round)
             // The start of a round repeats its base.
-            .filter(|commit| commit.count > 0)
-            .find(|commit| commit.round == *last && world.history.is_valid(*commit));
+            .filter(|commit| commit.count > 0 && commit.round == *last);
         if let Some(newer) = newer {
-            let (base, id) = (started.base, &host.id);
+            let (base, id) = (started.base, &world.hosts[index].id);
             return Err(format!(
                 "it goes back to {base:?} and did not wait for {id}, which has {newer:?} (waited since {since:?})"
             ));
         }
     }
     Ok(())
+}
+
+/// The job ends since no state is left. It has waited for hosts out of reach with whose shards a commit is complete.
+pub(super) fn gave_up(world: &World) -> Result<(), String> {
+    let Phase::Forming(forming) = &world.driver.job.rounds().phase else {
+        return Ok(());
+    };
+    let Some((last, _)) = world.rounds.last_key_value() else {
+        return Ok(());
+    };
+    let since = world.invariants.r12.awaited;
+    let since = since.filter(|(round, _)| round == last || !later_driver::knows_last(world));
+    let tenth = world.plan.settings.elastic_timeout / 10;
+    let now = world.driver_now();
+    if since.is_some_and(|(_, since)| now.since(since) >= tenth) {
+        return Ok(());
+    }
+    for index in absent(world) {
+        if let Some(commit) = completes(world, index, forming.round) {
+            let id = &world.hosts[index].id;
+            return Err(format!(
+                "with the shards of {id} {commit:?} is complete (waited since {since:?})"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Hosts that are out of reach, and may come back.
+fn absent(world: &World) -> impl Iterator<Item = usize> {
+    let itself = world.plan.settings.self_registration;
+    (0..world.hosts.len()).filter(move |index| {
+        let id = &world.hosts[*index].id;
+        let goes = world.reference.drains(id) || world.invariants.r12.went.contains(id);
+        let may_come = (itself || world.driver.job.has_host(id)) && !goes;
+        may_come && !world.reaches(*index)
+    })
+}
+
+/// Whether hosts that answered a plan have a part of a newer commit than the newest complete one.
+fn is_newest_incomplete(world: &World, round: Round) -> bool {
+    let valid = answers(world, round).map(|(_, key)| key);
+    let valid: Vec<_> = valid
+        .filter(|key| world.history.is_valid(key.commit))
+        .collect();
+    let newest = valid.iter().map(|key| key.commit).max();
+    newest > completeness::newest(valid)
 }
 
 /// The wait for newer commits has an end.
@@ -148,6 +194,35 @@ pub(crate) fn lists(world: &mut World) {
     world.invariants.r12.listed.get_or_insert(now);
 }
 
+/// Whether the answers to the plan of a round name all shards of a commit.
+fn was_told(world: &World, round: Round, id: CommitId) -> bool {
+    let answers = world.hosts.iter().filter_map(|host| host.told.as_ref());
+    let answers = answers.filter(|(answered, _)| *answered == round);
+    let keys = answers.flat_map(|(_, keys)| keys.iter().copied());
+    completeness::newest(keys.filter(|key| key.commit == id)).is_some()
+}
+
+/// The newest complete commit of what hosts have answered, and of the memory of one that is out of reach.
+fn completes(world: &World, host: usize, round: Round) -> Option<CommitId> {
+    let answers = answers(world, round).map(|(_, key)| key);
+    let all = answers.chain(world.hosts[host].keys());
+    completeness::newest(all.filter(|key| world.history.is_valid(key.commit)))
+}
+
+/// What hosts hold that the driver can ask: those that answered the plan of this round as they answered, others as they are.
+pub(super) fn answers(world: &World, round: Round) -> impl Iterator<Item = (usize, CommitKey)> {
+    let hosts = world.hosts.iter().enumerate();
+    let reached = hosts
+        .filter(|(index, host)| world.reaches(*index) && !world.driver.connects.contains(&host.id));
+    reached.flat_map(move |(index, host)| {
+        let keys = match &host.answered {
+            Some((answered, keys)) if *answered == round => keys.clone(),
+            _ => host.keys(),
+        };
+        keys.into_iter().map(move |key| (index, key))
+    })
+}
+
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     waited(world, started)?;
     let stored = in_store(world).filter(|_| started.base.is_none());
@@ -155,32 +230,26 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     if let Some(stored) = stored {
         return Err(format!("it begins anew and the store has {stored:?}"));
     }
-    let mut held = false;
-    for (index, host) in world.hosts.iter().enumerate() {
-        let connects = world.driver.connects.contains(&host.id);
-        if !world.reaches(index) || connects {
-            continue;
-        }
-        // The commits of an agent that answered this plan are those of its answer. For others, the current ones
-        // count.
-        let commits: Vec<CommitId> = match &host.answered {
-            Some((round, commits)) if *round == started.round => commits.clone(),
-            _ => host.commits(),
-        };
-        for commit in commits
-            .into_iter()
-            .filter(|commit| world.history.is_valid(*commit))
-        {
-            if Some(commit) > started.base {
-                return Err(format!(
-                    "its base is {:?} and {} has {commit:?}",
-                    started.base, host.id
-                ));
-            }
-            held |= Some(commit) == started.base;
-        }
+    let copies = || {
+        let copies = answers(world, started.round);
+        copies.filter(|(_, key)| world.history.is_valid(key.commit))
+    };
+    let newest = completeness::newest_divided(copies().map(|(_, key)| key));
+    if let Some((commit, _)) = newest.filter(|(commit, _)| Some(*commit) > started.base) {
+        let has = |(host, key): (usize, CommitKey)| (key.commit == commit).then_some(host);
+        let hosts: BTreeSet<_> = copies().filter_map(has).collect();
+        return Err(format!(
+            "its base is {:?} and the hosts {hosts:?} have {commit:?}",
+            started.base
+        ));
     }
+    let held = newest.map(|(commit, _)| commit) == started.base;
     if let Some(base) = started.base {
+        if world.plan.is_divided() && !was_told(world, started.round, base) {
+            return Err(format!(
+                "its base {base:?} is not complete in what hosts have answered"
+            ));
+        }
         if !world.history.is_valid(base) {
             return Err(format!("its base {base:?} is void"));
         }
@@ -191,12 +260,18 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             .starts
             .iter()
             .all(|(_, start)| start.keeper.is_some());
+        let shards = newest.map(|(_, shards)| shards);
+        let shards = shards.filter(|_| world.plan.is_divided());
+        let told = started.starts.iter().map(|(_, start)| start.base_shards);
         let cut_off = world
             .hosts
             .iter()
             .enumerate()
             .any(|(index, _)| !world.reaches(index));
-        if !member_holds && !keeper && !cut_off {
+        if !cut_off && told.into_iter().any(|told| told != shards) {
+            return Err(format!("the shards of its base {base:?} are {shards:?}"));
+        }
+        if !member_holds && !keeper && shards.is_none() && !cut_off {
             return Err(format!("nobody is named who has the base {base:?}"));
         }
         if !held && !cut_off {
@@ -232,6 +307,9 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     if is_stored && is_arriving {
         return;
     }
+    if world.plan.is_divided() {
+        return may_forget_shards(world, host, process);
+    }
     // A newer one takes its place, unless the agent has answered a plan that names this one.
     let last = world.rounds.last_key_value().map(|(round, _)| *round);
     let heard = last.max(Some(world.hosts[host].planned));
@@ -254,6 +332,24 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     }
 }
 
+/// An agent drops the memory of a dead process of a divided state. It may have the only copy of a shard of the base.
+fn may_forget_shards(world: &mut World, host: usize, process: Process) {
+    let last = world.rounds.last_key_value();
+    let base = last.and_then(|(_, round)| round.base);
+    let state = &world.hosts[host];
+    let is_needed = |key: &CommitKey| {
+        let is_base = Some(key.commit) >= base && world.history.is_valid(key.commit);
+        is_base && !state.kept_beside(process).any(|other| other == *key)
+    };
+    let needed = state.keys_of(process).into_iter().find(is_needed);
+    if let Some(needed) = needed {
+        world.violate(
+            "R12",
+            format!("h{host} forgets {needed:?} of {process:?}, which may be needed"),
+        );
+    }
+}
+
 /// The agent of a host is dismissed before the job has ended.
 pub(super) fn dismissed(world: &mut World, host: &HostId) {
     let Some(index) = world.host_index(host) else {
@@ -271,19 +367,18 @@ pub(super) fn dismissed(world: &mut World, host: &HostId) {
     {
         return;
     }
-    let newest = |index: usize| {
-        let commits = world.hosts[index].commits().into_iter();
-        commits
-            .filter(|commit| world.history.is_valid(*commit))
-            .max()
-    };
-    let own = newest(index);
     // A cut host is not noticed yet, so it counts as connected.
     let connected = |other: &usize| *other != index && world.hosts[*other].agent.is_some();
-    let others = (0..world.hosts.len()).filter(connected);
-    let best = others.filter_map(newest).max();
-    if own > best {
-        let what = format!("{host} is sent away with {own:?} and the others have {best:?}");
+    let others: Vec<_> = (0..world.hosts.len()).filter(connected).collect();
+    let newest = |hosts: &[usize]| {
+        let keys = hosts.iter().flat_map(|host| world.hosts[*host].keys());
+        completeness::newest(keys.filter(|key| world.history.is_valid(key.commit)))
+    };
+    let best = newest(&others);
+    let all = newest(&[others, vec![index]].concat());
+    if all > best {
+        let what =
+            format!("{host} is sent away: with it {all:?} is complete, and without it {best:?}");
         world.violate("R12", what);
     }
 }

@@ -117,7 +117,9 @@ fn undrained(world: &World) -> Option<(&'static str, String)> {
         _ => false,
     };
     let held = held || super::groups::lead(world);
-    if !held || world.invariants.r10.finishing {
+    // A heartbeat has no consequence before the next deadline, which may be noticed late.
+    let is_due = (job.next_deadline()).is_some_and(|due| due <= world.driver_now());
+    if !held || is_due || world.invariants.r10.finishing {
         return None;
     }
     let idle = (job.fleet().hosts()).find(|(host, state)| {

@@ -11,8 +11,9 @@ impl Scenario {
     /// In one of five jobs commits are replicated. The generator is a separate one, so other draws stay unchanged.
     pub(super) fn draw_replicas(&mut self, mut rng: Rng) {
         let rare = self.calm || self.gentle || self.only_breaks || !self.settings.elastic;
-        // Groups commit nothing.
-        if rare || self.groups.is_some() || self.hosts.len() > 100 || !rng.percent(20) {
+        // Groups commit nothing, and shards are not replicated.
+        let rare = rare || self.groups.is_some() || self.is_divided();
+        if rare || self.hosts.len() > 100 || !rng.percent(20) {
             return;
         }
         self.settings.replicas = rng.pick(&[1, 1, 1, 2]).unwrap_or(1);

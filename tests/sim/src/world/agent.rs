@@ -291,7 +291,9 @@ impl World {
 
     fn report(&mut self, host: usize, report: FromAgent) {
         if let AgentReport::Ready { round, .. } = &report.report {
-            self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
+            let answer = Some((*round, self.hosts[host].keys()));
+            self.hosts[host].told.clone_from(&answer);
+            self.hosts[host].answered = answer;
         }
         if matches!(
             report.report,

@@ -8,7 +8,7 @@ use elasticrun_core::worker::{
 };
 use elasticrun_protocol::{
     CommitId, Process,
-    control::{Exit, Member, Start},
+    control::{Member, Start},
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     schedule::Act,
     worker::{InRound, Phase},
 };
-use crate::invariants::{r7, r8, r13, survival, w5};
+use crate::invariants::{r7, r8, r13, r14, survival, w5};
 
 impl World {
     pub(super) fn enter(
@@ -35,6 +35,7 @@ impl World {
         worker.round = Some(InRound {
             start,
             rank: member.place.rank,
+            seat: member.seat,
             boundary: 0,
         });
         self.turn(host, process, Phase::Busy);
@@ -52,6 +53,7 @@ impl World {
     pub(super) fn connected(&mut self, host: usize, process: Process) {
         let hooks = Hooks {
             callbacks: self.plan.callbacks,
+            divided: self.plan.is_divided(),
             ..Hooks::default()
         };
         let Some(worker) = self.worker(host, process) else {
@@ -68,7 +70,7 @@ impl World {
     }
 
     /// Carries out the next steps of the start of a round, until one takes time.
-    fn set_up(&mut self, host: usize, process: Process) {
+    pub(super) fn set_up(&mut self, host: usize, process: Process) {
         while let Some(step) = self.next_setup_step(host, process) {
             match step {
                 SetupStep::FetchBase => {
@@ -84,8 +86,12 @@ impl World {
                 SetupStep::Reset => self.call_back(host, process),
                 // These steps are for scripts that keep their state themselves.
                 SetupStep::RequireBase | SetupStep::SyncOwn => {}
-                // No simulated state is divided.
-                SetupStep::LoadShards | SetupStep::SealFirst => {}
+                SetupStep::LoadShards => {
+                    if self.load_shards(host, process) {
+                        return;
+                    }
+                }
+                SetupStep::SealFirst => return self.compares_shards(host, process),
                 SetupStep::Sync { fresh } => {
                     let begin =
                         |machine: &mut Machine, shared: &mut Shared| machine.sync(fresh, shared);
@@ -108,7 +114,7 @@ impl World {
         worker.setup.pop_front()
     }
 
-    fn is_root(&self, host: usize, process: Process) -> bool {
+    pub(super) fn is_root(&self, host: usize, process: Process) -> bool {
         let worker = self.hosts[host].workers.get(&process);
         let round = worker.and_then(|worker| worker.round.as_ref());
         round.is_some_and(|round| round.rank.0 == 0)
@@ -161,7 +167,7 @@ impl World {
     }
 
     /// Calls the machine of a worker with its memory.
-    fn with_machine<R>(
+    pub(super) fn with_machine<R>(
         &mut self,
         host: usize,
         process: Process,
@@ -236,7 +242,7 @@ impl World {
                 let Some(state) = self.worker(host, process).map(|w| w.state.clone()) else {
                     return;
                 };
-                self.keep(host, process, Commit { id, state });
+                self.keep(host, process, Commit::whole(id, state));
             }
             Action::Restore(id) => {
                 let shared = self.hosts[host].memories.of.get(&process);
@@ -252,6 +258,9 @@ impl World {
 
     /// The offers of all members have arrived.
     pub(super) fn exchanged(&mut self, host: usize, process: Process) {
+        if self.plan.is_divided() {
+            return self.seal_first(host, process);
+        }
         let Some(id) = self.round_id(host, process) else {
             return;
         };
@@ -262,6 +271,9 @@ impl World {
     }
 
     pub(super) fn transferred(&mut self, host: usize, process: Process) {
+        if self.plan.is_divided() {
+            return self.all_sealed(host, process);
+        }
         let transfer = self.worker(host, process).and_then(|w| w.transfer.take());
         if let Some(Action::Receive {
             id, fingerprint, ..
@@ -273,7 +285,7 @@ impl World {
                 let what = format!("h{host} {process:?} receives {id:?} damaged");
                 return self.violate("R12", what);
             };
-            self.keep(host, process, Commit { id, state });
+            self.keep(host, process, Commit::whole(id, state));
         }
         self.go_on_with(host, process, Outcome::Done);
     }
@@ -315,20 +327,13 @@ impl World {
             return false;
         };
         if let Some(state) = self.ask_keeper(host, &start) {
-            self.keep(host, process, Commit { id, state });
+            self.keep(host, process, Commit::whole(id, state));
             if let Some(worker) = self.worker(host, process) {
                 worker.machine.fetched();
             }
             return true;
         }
-        self.sync_fails(host, process);
-        let over = self
-            .worker(host, process)
-            .and_then(|worker| worker.machine.fetch_failed(None));
-        match over {
-            Some(_) => self.leave(host, process),
-            None => self.die(host, process, Exit::Code(1)),
-        }
+        self.base_missed(host, process);
         false
     }
 
@@ -345,22 +350,22 @@ impl World {
 
     /// Keeps a commit that is not one of a step.
     fn keep(&mut self, host: usize, process: Process, commit: Commit) {
-        let (id, state) = (commit.id, commit.state.clone());
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            shared.keep(commit);
+            shared.keep(commit.clone());
         }
-        self.sealed(host, process, id, &state);
+        self.sealed(host, process, &commit);
     }
 
-    pub(super) fn sealed(&mut self, host: usize, process: Process, id: CommitId, state: &State) {
-        let step = state.step;
+    pub(super) fn sealed(&mut self, host: usize, process: Process, commit: &Commit) {
+        let Commit { id, state, .. } = commit;
+        let (id, step) = (*id, state.step);
         self.note(format_args!(
             "h{host} {process:?} seals {id:?} at step {step}"
         ));
         if let Err(what) = r7::sealed(self, id, state) {
             return self.violate("R7", what);
         }
-        if let Err(what) = self.history.sealed(id, state.clone()) {
+        if let Err(what) = self.history.sealed(commit) {
             self.violate("R12", what);
         }
         survival::look(self);
@@ -368,6 +373,7 @@ impl World {
 
     fn begin_training(&mut self, host: usize, process: Process) {
         r13::begins(self, host, process);
+        r14::begins(self, host, process);
         r8::begins(self, host, process);
         if let Some(worker) = self.worker(host, process) {
             worker.machine.train();

@@ -19,6 +19,25 @@ pub(super) const TRANSFER: u64 = 2;
 /// The collective of the first step.
 pub(super) const FIRST_STEP: u64 = 3;
 
+/// The collective of the step before a boundary.
+pub(super) fn step(boundary: u64) -> u64 {
+    FIRST_STEP + 2 * boundary
+}
+
+/// The barrier before the commit of a shard, between a step and its boundary.
+pub(super) fn barrier(boundary: u64) -> u64 {
+    step(boundary) + 1
+}
+
+/// Whether a collective is a barrier before a commit.
+pub(super) fn is_barrier(index: u64) -> bool {
+    index > FIRST_STEP && !is_step(index)
+}
+
+fn is_step(index: u64) -> bool {
+    index >= FIRST_STEP && (index - FIRST_STEP).is_multiple_of(2)
+}
+
 /// A member's seat in a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
@@ -84,9 +103,10 @@ impl RoundSim {
         self.seats.iter().filter_map(|seat| seat.offer).collect()
     }
 
-    /// Whether all members have reached this collective.
+    /// Whether all members have reached this collective. Members of a divided state may leave at a boundary that others have
+    /// passed, and wait in the barrier of their last commit: that is another collective.
     fn is_complete(&self, index: u64) -> bool {
-        self.seats.iter().all(|seat| seat.reached > index)
+        (self.seats.iter()).all(|seat| seat.reached == index + 1)
     }
 
     fn is_broken(&self, index: u64) -> bool {
@@ -113,13 +133,15 @@ impl World {
             return;
         };
         let (number, rank) = (own.start.round, own.rank);
-        let taken = (index >= FIRST_STEP).then(|| self.take_rows(host, process));
+        let taken = is_step(index).then(|| self.take_rows(host, process));
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
         };
         let seat = &mut round.seats[rank.0 as usize];
         seat.reached = index + 1;
-        seat.taken = taken.unwrap_or_default();
+        if let Some(taken) = taken {
+            seat.taken = taken;
+        }
         if round.is_broken(index) {
             self.notice(number, host, process);
         } else if round.is_complete(index) {
@@ -150,7 +172,7 @@ impl World {
         round.stalled = None;
         let seats = round.seats.clone();
         match index {
-            CONNECT | EXCHANGE | TRANSFER => {}
+            _ if !is_step(index) => {}
             _ => {
                 invariants::r11::step_done(self, number);
                 self.step_taken(number);

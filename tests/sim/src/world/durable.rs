@@ -136,10 +136,9 @@ impl World {
                     ..commit.state
                 };
             }
-            let (id, state) = (commit.id, commit.state.clone());
             let shared = self.hosts[host].memories.of.entry(process);
-            shared.or_default().keep(commit);
-            if let Err(what) = self.history.sealed(id, state) {
+            shared.or_default().keep(commit.clone());
+            if let Err(what) = self.history.sealed(&commit) {
                 return self.violate("R8", format!("h{host} has loaded something else: {what}"));
             }
         }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use elasticrun_core::{Time, agent::Machine};
-use elasticrun_protocol::{CommitId, DriverEpoch, HostId, Process, Round};
+use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, HostId, Process, Round};
 
-use super::{memory::Memories, worker::Worker};
+use super::{
+    memory::{Commit, Memories},
+    worker::Worker,
+};
 
 /// An agent process.
 #[derive(Debug)]
@@ -69,7 +72,9 @@ pub(crate) struct Host {
     /// A launched agent waits for the host's lock.
     pub(super) launch_waits: bool,
     /// The commits in its memory when its agent answered this plan.
-    pub(crate) answered: Option<(Round, Vec<CommitId>)>,
+    pub(crate) answered: Option<(Round, Vec<CommitKey>)>,
+    /// The last answer to a plan, whatever has become of its agent.
+    pub(crate) told: Option<(Round, Vec<CommitKey>)>,
     /// The last round that was planned, as the last command about replicas says.
     pub(crate) planned: Round,
 }
@@ -99,6 +104,7 @@ impl Host {
             launched_by: DriverEpoch(0),
             launch_waits: false,
             answered: None,
+            told: None,
             planned: Round(0),
         }
     }
@@ -114,13 +120,41 @@ impl Host {
             .is_some_and(|agent| agent.number == number)
     }
 
-    /// Complete commits of all processes, dead and living.
+    /// Sealed commits of all processes, dead and living.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = Commit> {
+        self.memories.of.values().flat_map(|s| s.complete())
+    }
+
+    /// The same, with the part of the state that each is.
+    pub(crate) fn keys(&self) -> Vec<CommitKey> {
+        self.sealed().map(|commit| commit.key()).collect()
+    }
+
+    /// The same, without it.
     pub(crate) fn commits(&self) -> Vec<CommitId> {
-        let shared = self.memories.of.values();
-        shared
-            .flat_map(|s| s.complete())
-            .map(|commit| commit.id)
-            .collect()
+        self.sealed().map(|commit| commit.id).collect()
+    }
+
+    /// Sealed commits of the processes that are dead, beside one.
+    pub(crate) fn kept_beside(&self, process: Process) -> impl Iterator<Item = CommitKey> {
+        let others = self.memories.of.iter();
+        let dead = others
+            .filter(move |(other, _)| **other != process && !self.workers.contains_key(other));
+        dead.flat_map(|(_, shared)| shared.complete())
+            .map(|commit| commit.key())
+    }
+
+    /// The commit that a process writes its next one over.
+    pub(crate) fn overwritten(&self, process: Process) -> Option<CommitKey> {
+        let shared = self.memories.of.get(&process)?;
+        shared.overwritten().map(Commit::key)
+    }
+
+    /// Sealed commits of one process.
+    pub(crate) fn keys_of(&self, process: Process) -> Vec<CommitKey> {
+        let shared = self.memories.of.get(&process);
+        let commits = shared.into_iter().flat_map(|shared| shared.complete());
+        commits.map(|commit| commit.key()).collect()
     }
 
     /// Complete commits of one process.

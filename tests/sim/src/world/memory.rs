@@ -8,7 +8,7 @@ use elasticrun_core::{
     hold::{self, Look, Verdict},
     worker::{Commits, Fingerprint},
 };
-use elasticrun_protocol::{Boundary, CommitId, CommitKey, Process, Round};
+use elasticrun_protocol::{Boundary, CommitId, CommitKey, Process, Round, Shard};
 
 /// A training state: the number of steps, a digest of the path to it, and the position in the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,11 +49,27 @@ impl State {
     }
 }
 
-/// A complete commit.
+/// A sealed commit: the whole state, or a shard of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) id: CommitId,
+    /// The part of the state that its bytes are.
+    pub(crate) shard: Shard,
+    /// The whole state, which the bytes are a part of.
     pub(crate) state: State,
+}
+
+impl Commit {
+    /// A commit of a state that is not divided.
+    pub(crate) fn whole(id: CommitId, state: State) -> Self {
+        let shard = Shard::default();
+        Self { id, shard, state }
+    }
+
+    pub(crate) fn key(&self) -> CommitKey {
+        let (commit, shard) = (self.id, self.shard);
+        CommitKey { commit, shard }
+    }
 }
 
 /// Page and commit memories of one process.
@@ -94,7 +110,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Complete commits, newest first.
+    /// Sealed commits, newest first.
     pub(crate) fn complete(&self) -> Vec<Commit> {
         let mut commits: Vec<_> = self.slots.iter().flatten().cloned().collect();
         commits.sort_by_key(|commit| std::cmp::Reverse(commit.id));
@@ -103,13 +119,22 @@ impl Shared {
 
     /// Begins to write over the older slot, which is incomplete until it is sealed.
     pub(crate) fn begin(&mut self) -> usize {
-        let older = match &self.slots {
+        let older = self.older();
+        self.slots[older] = None;
+        older
+    }
+
+    fn older(&self) -> usize {
+        match &self.slots {
             [Some(a), Some(b)] => usize::from(b.id < a.id),
             [None, _] => 0,
             [_, None] => 1,
-        };
-        self.slots[older] = None;
-        older
+        }
+    }
+
+    /// The commit that the next one is written over.
+    pub(crate) fn overwritten(&self) -> Option<&Commit> {
+        self.slots[self.older()].as_ref()
     }
 
     pub(crate) fn seal(&mut self, slot: usize, commit: Commit) {
@@ -120,6 +145,11 @@ impl Shared {
     /// Keeps a commit that is not one of a step.
     pub(crate) fn keep(&mut self, commit: Commit) {
         let slot = self.begin();
+        self.keep_in(slot, commit);
+    }
+
+    /// Seals a commit that is not one of a step.
+    pub(crate) fn keep_in(&mut self, slot: usize, commit: Commit) {
         self.slots[slot] = Some(commit);
     }
 
@@ -263,7 +293,7 @@ impl agent::Memory for Memories {
     fn commits(&self, process: Process) -> Vec<CommitKey> {
         let shared = self.of.get(&process);
         shared.map_or_else(Vec::new, |shared| {
-            shared.complete().iter().map(|c| c.id.into()).collect()
+            shared.complete().iter().map(Commit::key).collect()
         })
     }
 

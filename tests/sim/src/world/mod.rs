@@ -20,6 +20,7 @@
 //! | `joining`, `beginning` | how a worker waits for a round, leaves it, and begins it |
 //! | `training`, `death` | the steps of a worker in a round, and its end |
 //! | `collective` | collectives of the workers of a round |
+//! | `divided` | the start of a round of a state that is divided, and its commits |
 //! | `group` | steps of scripts without the SDK |
 //! | `replica` | copies of commits between agents |
 //! | `reading` | how workers read their data |
@@ -36,6 +37,7 @@ mod clock;
 mod collective;
 mod death;
 mod discovery;
+mod divided;
 mod driver;
 mod durable;
 mod dying;
@@ -129,6 +131,8 @@ pub(crate) struct World {
     store_rng: Rng,
     /// The generator of copies between agents.
     replica_rng: Rng,
+    /// The generator of layouts.
+    layout_rng: Rng,
     /// Whole commits in the durable store, oldest first.
     pub(crate) store: Vec<durable::Durable>,
     queue: BinaryHeap<Entry>,
@@ -168,6 +172,9 @@ const STORE: u64 = 0x7374_6f72_6500;
 /// Derives the generator of replicas from the seed.
 const REPLICAS: u64 = 0x7265_706c_6963;
 
+/// Derives the generator of layouts from the seed.
+const LAYOUTS: u64 = 0x6c61_796f_7574;
+
 /// A run that needs more events than this loops.
 const MOST_EVENTS: u64 = 3_000_000;
 
@@ -194,6 +201,7 @@ impl World {
             batch_rng,
             store_rng: Rng::new(seed ^ STORE),
             replica_rng: Rng::new(seed ^ REPLICAS),
+            layout_rng: Rng::new(seed ^ LAYOUTS),
             store: Vec::new(),
             queue: BinaryHeap::new(),
             entered: 0,

@@ -74,10 +74,10 @@ impl World {
                 copied: Copied::NothingNewer,
             },
             Some(commit) => {
-                let (id, state) = (commit.id, commit.state.clone());
+                let id = commit.id;
                 let shared = self.hosts[host].memories.of.entry(process);
-                shared.or_default().keep(commit);
-                if let Err(what) = self.history.sealed(id, state) {
+                shared.or_default().keep(commit.clone());
+                if let Err(what) = self.history.sealed(&commit) {
                     return self
                         .violate("R8", format!("h{host} has copied something else: {what}"));
                 }

@@ -16,6 +16,13 @@ pub(crate) enum Act {
     Reach(u64),
     /// Rank 0 has requested the base for its reset callbacks.
     BaseAsked(CommitId),
+    /// A worker has looked for the shards of the base.
+    ShardsFound(CommitId),
+    /// A worker has written its shard of the first commit of its round.
+    FirstWritten {
+        slot: usize,
+        id: CommitId,
+    },
     /// An action of the start of a round has taken its time.
     Synced(Action),
     Done(u64),
@@ -100,6 +107,8 @@ impl World {
             Act::Join => self.join(host, process),
             Act::Reach(index) => self.reach(host, process, index),
             Act::BaseAsked(id) => self.base_asked(host, process, id),
+            Act::ShardsFound(id) => self.shards_found(host, process, id),
+            Act::FirstWritten { slot, id } => self.first_written(host, process, slot, id),
             Act::Synced(action) => self.performed(host, process, action),
             Act::Done(index) => self.collective_done(host, process, index),
             Act::Commit => self.commit(host, process, Then::Boundary),

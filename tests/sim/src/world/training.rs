@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{hold::Verdict, worker::Interrupt};
+use elasticrun_core::{
+    hold::Verdict,
+    mutant::{Mutant, planted},
+    worker::Interrupt,
+};
 use elasticrun_protocol::{CommitId, FromWorker, Process, Round, control::Exit};
 
 use super::{
     Ev, World,
-    collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER},
+    collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER, barrier, is_barrier, step},
     memory::Commit,
     schedule::{Act, Then},
     worker::Phase,
@@ -109,6 +113,10 @@ impl World {
             CONNECT => self.connected(host, process),
             EXCHANGE => self.exchanged(host, process),
             TRANSFER => self.transferred(host, process),
+            _ if is_barrier(index) => {
+                let then = self.worker(host, process).and_then(|w| w.commits.take());
+                self.commit_now(host, process, then.unwrap_or(Then::Boundary));
+            }
             _ => {
                 let steps = self.plan.commit_every;
                 let Some(worker) = self.worker(host, process) else {
@@ -126,8 +134,24 @@ impl World {
         }
     }
 
-    /// Begins a commit, if the machine grants it.
+    /// Begins a commit. That of a shard begins with a barrier: it is written over a part of the commit before the last.
     pub(super) fn commit(&mut self, host: usize, process: Process, then: Then) {
+        if !self.plan.is_divided() || planted(Mutant::NoBarrierAtCommit) {
+            return self.commit_now(host, process, then);
+        }
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        worker.commits = Some(then);
+        let boundary = worker.round.as_ref().map_or(0, |round| round.boundary);
+        if worker.has_strayed {
+            return self.die(host, process, Exit::Code(1));
+        }
+        self.reach(host, process, barrier(boundary));
+    }
+
+    /// Seals a commit, if the machine grants it.
+    fn commit_now(&mut self, host: usize, process: Process, then: Then) {
         let most = self.plan.seal.as_micros() as u64;
         let wait = self.rng.micros(50, most);
         self.turn(host, process, Phase::Busy);
@@ -148,8 +172,7 @@ impl World {
         let Ok(id) = granted else {
             return self.leave(host, process);
         };
-        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            let slot = shared.begin();
+        if let Some(slot) = self.begin_commit(host, process) {
             self.act_after(host, process, wait, Act::Seal { slot, id, then });
         }
     }
@@ -167,11 +190,12 @@ impl World {
         };
         let state = worker.state.clone();
         worker.machine.committed(id);
+        let shard = self.shard_of(host, process, &state);
+        let commit = Commit { id, shard, state };
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            let state = state.clone();
-            shared.seal(slot, Commit { id, state });
+            shared.seal(slot, commit.clone());
         }
-        self.sealed(host, process, id, &state);
+        self.sealed(host, process, &commit);
         match then {
             Then::Boundary => self.boundary(host, process),
             Then::Leave => self.leave_at_commit(host, process),
@@ -242,18 +266,18 @@ impl World {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
-        let step = worker.state.step;
+        let done = worker.state.step;
         let Some(round) = &worker.round else { return };
         let (round, boundary) = (round.start.round, round.boundary);
-        if step >= self.plan.steps {
+        if done >= self.plan.steps {
             return self.finish(host, process, round);
         }
         self.turn(host, process, Phase::Busy);
         let micros = self.plan.step.as_micros() as u64;
         let wait = self.rng.micros(micros / 2, micros * 3 / 2) + self.take_away(host, process);
         let act = match self.plan.raises_at {
-            Some(at) if at <= step => Act::Exit(Exit::Code(1)),
-            _ => Act::Reach(FIRST_STEP + boundary),
+            Some(at) if at <= done => Act::Exit(Exit::Code(1)),
+            _ => Act::Reach(step(boundary)),
         };
         self.act_after(host, process, wait, act);
     }

@@ -6,18 +6,18 @@ use std::{collections::VecDeque, rc::Rc, time::Duration};
 use elasticrun_core::{
     Time,
     agent::Event as AgentEvent,
-    worker::{Action, Machine, SetupStep},
+    worker::{Action, Machine, RoundId, SetupStep},
 };
 use elasticrun_ledger::Position;
 use elasticrun_protocol::{
     CommitId, FromWorker, Process, Rank, Round,
-    control::{Exit, Member, Start},
+    control::{Exit, Member, Seat, Start},
 };
 
 use super::{
     Ev, World,
     memory::{Shared, State},
-    schedule::Act,
+    schedule::{Act, Then},
 };
 
 /// The current activity of a worker.
@@ -44,6 +44,8 @@ pub(crate) enum Phase {
 pub(crate) struct InRound {
     pub(super) start: Rc<Start>,
     pub(super) rank: Rank,
+    /// The part of the state that the worker holds.
+    pub(super) seat: Option<Seat>,
     pub(super) boundary: u64,
 }
 
@@ -72,6 +74,10 @@ pub(crate) struct Worker {
     pub(super) start: Option<(Rc<Start>, Member)>,
     /// The remaining steps before the training function.
     pub(super) setup: VecDeque<SetupStep>,
+    /// Where it goes on once the commit is sealed whose barrier it waits at.
+    pub(super) commits: Option<Then>,
+    /// Its last shard has another layout than those of the others.
+    pub(super) has_strayed: bool,
     /// The worker's part in the broadcast of the base.
     pub(super) transfer: Option<Action>,
     pub(crate) state: State,
@@ -125,6 +131,12 @@ impl Worker {
         self.phase == Phase::Dead
     }
 
+    /// The first commit of its round.
+    pub(crate) fn first_commit(&self) -> Option<CommitId> {
+        let start = &*self.round.as_ref()?.start;
+        Some(RoundId::from(start).commit(0))
+    }
+
     /// The round of the worker, and its base.
     pub(crate) fn base(&self) -> Option<(Round, Option<CommitId>)> {
         let start = &self.round.as_ref()?.start;
@@ -162,6 +174,8 @@ impl World {
             start: None,
             setup: VecDeque::new(),
             transfer: None,
+            commits: None,
+            has_strayed: false,
             position: None,
             round: None,
             attached: false,

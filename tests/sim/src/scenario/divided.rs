@@ -1,0 +1,63 @@
+//! Jobs whose state is divided among the workers of a round.
+
+use std::time::Duration;
+
+use elasticrun_core::ReplicaGroupSize;
+
+use super::Scenario;
+use crate::{fault::Fault, rng::Rng};
+
+impl Scenario {
+    /// Whether the state is divided among the workers.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.settings.replica_group_size == ReplicaGroupSize::All
+    }
+
+    /// In one of six jobs the state is divided. The generator is a separate one, so other draws stay unchanged. Such a job has
+    /// neither replicas nor a durable store.
+    pub(super) fn draw_divided(&mut self, mut rng: Rng) {
+        if rng.range(1, 6) > 1 || self.groups.is_some() {
+            return;
+        }
+        self.settings.replica_group_size = ReplicaGroupSize::All;
+        self.durable = None;
+        self.settings.durable = false;
+        if self.calm || self.gentle || self.only_breaks || !self.settings.elastic {
+            return;
+        }
+        self.strays = rng.pick(&[0, 0, 2, 10]).unwrap_or(0);
+        if rng.percent(40) {
+            // Workers often die while some have sealed a commit and others have not.
+            self.seal = rng.millis(50, 500);
+        }
+        if self.hosts.len() > 100 {
+            return;
+        }
+        if rng.percent(50) {
+            self.on_one_host(&mut rng);
+        }
+        if rng.percent(60) {
+            // A lost host takes its shards along, so the job would end.
+            for (_, fault) in &mut self.faults {
+                if fault.loses_memory() {
+                    *fault = Fault::draw_of_worker(&mut rng);
+                }
+            }
+        }
+        if rng.percent(50) {
+            self.steps = rng.range(20, 40);
+            self.step = Duration::from_millis(rng.pick(&[10, 100, 400]).unwrap_or(100));
+        }
+    }
+
+    /// The host whose memory all workers read.
+    fn on_one_host(&mut self, rng: &mut Rng) {
+        self.listed = 1;
+        self.hosts[0] = rng.range(2, 6) as u32;
+        let slots = u64::from(self.hosts[0]);
+        let settings = &mut self.settings;
+        settings.np = rng.range(1, slots) as u32;
+        settings.min_np = rng.range(1, u64::from(settings.np)) as u32;
+        settings.max_np = rng.percent(50).then_some(self.hosts[0]);
+    }
+}
