@@ -180,6 +180,26 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(pointer, self.len) }
     }
 
+    /// Copies bytes to an offset of memory that was created as bytes.
+    ///
+    /// # Safety
+    /// The memory is alive, and no other code uses the bytes from the offset on meanwhile, as many as are copied. Other threads
+    /// may use other bytes.
+    ///
+    /// # Panics
+    /// If the bytes do not fit.
+    pub(crate) unsafe fn write_at(self, offset: usize, bytes: &[u8]) {
+        let end = offset.checked_add(bytes.len());
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{offset} of {}",
+            self.len
+        );
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(self.address + offset);
+        // SAFETY: within the memory, as was checked; the rest is as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+
     /// The elements to read.
     ///
     /// # Safety

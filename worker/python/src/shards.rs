@@ -381,15 +381,17 @@ impl PyBase {
     }
 
     /// Fills the local tensors of a shard of another layout. `buffers` are in the order in which that layout was given its
-    /// tensors. Returns the bytes that were copied, and those of them that came from other hosts.
+    /// tensors. So many threads copy. Returns the bytes that were copied, and those of them that came from other hosts.
     ///
     /// Raises StateError if the commit lacks a tensor, or has it with another shape or dtype, or if it has one more.
+    #[pyo3(signature = (layout, shard, buffers, threads = 1))]
     fn fill(
         &self,
         py: Python<'_>,
         layout: &PyLayout,
         shard: u32,
         buffers: Vec<(usize, usize)>,
+        threads: usize,
     ) -> PyResult<(u64, u64)> {
         let targets = layout.local(py, shard, buffers)?;
         let (old, new) = (&self.layout.get().layout, &layout.layout);
@@ -421,14 +423,10 @@ impl PyBase {
             by_holder.entry(holder as usize).or_default().push(fetch);
         }
         let distant = by_holder.split_off(&self.local.len());
-        let copied = py.detach(|| {
-            let copies = by_holder.iter().flat_map(|(holder, fetches)| {
-                fetches
-                    .iter()
-                    .map(|fetch| self.copy(*holder, fetch, &targets))
-            });
-            copies.sum::<u64>()
-        });
+        let near: Vec<_> = (by_holder.iter())
+            .flat_map(|(holder, fetches)| fetches.iter().map(|fetch| (*holder, fetch)))
+            .collect();
+        let copied = py.detach(|| self.copy_all(&near, &targets, threads));
         (self.base.check()).map_err(|error| error::from_worker(py, &error))?;
         let mut fetched = 0;
         for (holder, fetches) in distant {
@@ -455,6 +453,9 @@ const REQUEST_BYTES: u64 = 64 << 20;
 /// Most parts of one request. A request must fit a frame.
 const REQUEST_PARTS: usize = 4096;
 
+/// Bytes for which the start of a thread is worth its time.
+const THREAD_BYTES: u64 = 16 << 20;
+
 /// Most runs of a tensor that are requested one by one. A tensor of more runs is requested from its first to its last byte.
 const MAX_RUNS: usize = 256;
 
@@ -478,18 +479,44 @@ impl PyBase {
         ))
     }
 
-    /// Copies a part of a tensor from a shard of this host. Returns the number of bytes.
-    fn copy(&self, holder: usize, fetch: &Fetch, targets: &[Memory]) -> u64 {
+    /// Copies parts of tensors from shards of this host, in several threads if that is worth their start. Returns the number
+    /// of bytes.
+    fn copy_all(&self, parts: &[(usize, &Fetch)], targets: &[Memory], threads: usize) -> u64 {
+        let bytes = parts.iter().map(|(_, fetch)| fetch.bytes()).sum::<u64>();
+        let threads = (threads as u64).clamp(1, (bytes / THREAD_BYTES).max(1));
+        let copy = |parts: &[(usize, &Fetch)]| {
+            for (holder, fetch) in parts {
+                self.copy(*holder, fetch, targets);
+            }
+        };
+        let mut left = parts;
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                let mut share = 0;
+                let count = left.iter().take_while(|(_, fetch)| {
+                    share += fetch.bytes();
+                    share <= bytes / threads
+                });
+                let (own, rest) = left.split_at(count.count());
+                left = rest;
+                scope.spawn(move || copy(own));
+            }
+            copy(left);
+        });
+        bytes
+    }
+
+    /// Copies a part of a tensor from a shard of this host.
+    fn copy(&self, holder: usize, fetch: &Fetch, targets: &[Memory]) {
         let range = self.local[holder].1.tensors()[fetch.old_tensor as usize].clone();
         let source = &self.bytes(holder)[range];
-        // SAFETY: Python keeps the tensors alive and does not use them during the call. Each is of another memory, and only
-        // this thread writes.
-        let target = unsafe { targets[fetch.tensor as usize].as_mut::<u8>() };
+        let target = targets[fetch.tensor as usize];
         for run in fetch.runs() {
             let (from, to, len) = (run.source as usize, run.target as usize, run.len as usize);
-            target[to..to + len].copy_from_slice(&source[from..from + len]);
+            // SAFETY: Python keeps the tensors alive and does not use them during the call. No two fetches write the same byte
+            // (P1 of `elasticrun_reshard`).
+            unsafe { target.write_at(to, &source[from..from + len]) };
         }
-        fetch.bytes()
     }
 
     /// Fetches parts of tensors from a shard of another host. Returns the number of bytes.
@@ -528,9 +555,9 @@ impl PyBase {
                 rest = after;
                 for (from, tensor, to, len) in &part.pieces {
                     let (from, to, len) = (*from as usize, *to as usize, *len as usize);
+                    let target = targets[*tensor as usize];
                     // SAFETY: as in `copy`.
-                    let target = unsafe { targets[*tensor as usize].as_mut::<u8>() };
-                    target[to..to + len].copy_from_slice(&bytes[from..from + len]);
+                    unsafe { target.write_at(to, &bytes[from..from + len]) };
                     fetched += len as u64;
                 }
             }

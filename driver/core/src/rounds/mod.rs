@@ -168,8 +168,7 @@ impl Rounds {
             return false;
         };
         let is_of_round = commit.round == training.round;
-        let is_last =
-            is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty();
+        let is_last = is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty();
         is_last && self.all_have_sealed(commit.round)
     }
 

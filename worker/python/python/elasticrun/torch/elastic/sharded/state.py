@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,9 @@ Built = torch.nn.Module | tuple[Any, ...]
 
 #: Attributes that are not part of the replicated values.
 _OWN = ("model", "optimizer", "others", "mesh", "data_rank", "data_size")
+
+#: More threads do not copy memory faster.
+_MAX_COPY_THREADS = 4
 
 #: Dimensions of a mesh whose workers compute one step together, on the same rows.
 _SAME_ROWS = {"tensor", "tp", "pipeline", "pp", "context", "cp", "sequence", "sp"}
@@ -296,7 +300,7 @@ class ShardedState(ObjectState):
         host = HostBuffers(captured.tensors.values(), load=True)
         layout = self._layout_of(captured)
         assert self._divisions is not None
-        copied = base.fill(layout, self._divisions.shard, host.buffers())
+        copied = base.fill(layout, self._divisions.shard, host.buffers(), _copy_threads())
         host.write_back()
         _load_extra(self.model, head.extra)
         if len(head.others) != len(self.others):
@@ -313,6 +317,11 @@ class ShardedState(ObjectState):
         if self._saved is None:
             raise StateError("there is nothing to begin with: the job has no commit, and this worker has made one")
         return self._saved.head, self._saved.views()
+
+
+def _copy_threads() -> int:
+    """Threads of a copy, so that the workers of a host share its processors."""
+    return max(1, min(_MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // _native.world().local_size))
 
 
 def _shown(spec: _native.TensorSpec) -> str:
