@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from . import coordinates
+from . import _coordinates
 from ._native import Sampler
 
 __all__ = ["Batch", "ElasticSampler", "ProcessedIndices"]
@@ -100,7 +100,7 @@ class ElasticSampler:
 
     def reset(self) -> None:
         """Divides the remaining samples of the epoch among the current workers. Takes constant time and memory."""
-        places = coordinates.current()
+        places = _coordinates.current()
         self.rank, self.num_replicas = places.index, places.count
         # Later records do not change what iteration yields until the next reset.
         self._native.share_out()

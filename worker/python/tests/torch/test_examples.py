@@ -49,6 +49,25 @@ def test_it_learns_all_the_same_when_a_worker_is_killed(name: str) -> None:
         assert accuracy(text) > 90, text
 
 
+@pytest.mark.parametrize(
+    "mesh", ["fsdp", pytest.param("hsdp", marks=pytest.mark.full), pytest.param("tensor", marks=pytest.mark.full)]
+)
+def test_a_divided_model_learns_all_the_same_when_a_worker_is_killed(mesh: str) -> None:
+    multiple = "1" if mesh == "fsdp" else "2"
+    name = "pytorch_sharded_text.py"
+    with job(
+        "-np", "4", "--min-np", "2", "--blacklist", "forever", "--replica-group-size", "all", "--size-multiple", multiple,
+        sys.executable, str(EXAMPLES / name), "--steps", "120", "--mesh", mesh,
+    ) as one:  # fmt: skip
+        one.until("step 40:")
+        os.kill(victim(one.process.pid, name), signal.SIGKILL)
+        text = one.succeed()
+    losses = {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", text)}
+    assert f"with {3 if mesh == 'fsdp' else 2} workers" in text
+    # It begins at 4.4, as a guess among all characters.
+    assert losses[120] < 2.2 and losses[120] < losses[40], text
+
+
 def victim(driver: int, name: str) -> int:
     """A process below the driver that runs the example."""
     parents = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from .. import _native, coordinates, lifecycle
+from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
 from .batch import Batch
@@ -312,7 +312,7 @@ class ParquetDataset:
 
     def _enter(self) -> None:
         """Enters a round: divides the remaining rows among its workers."""
-        places = coordinates.current()
+        places = _coordinates.current()
         hellos = places.firsts(self._gather(self._data.introduce()))
         # Workers of one coordinate read the same rows, which count once.
         self._data.enter(places.index, hellos, places.is_first)
@@ -328,7 +328,7 @@ class ParquetDataset:
     def _agree(self) -> None:
         """Before a commit: exchanges the processed rows among all workers."""
         reports = self._gather(self._data.report())
-        self._data.agree(coordinates.current().agreed(reports, "ParquetDataset"))
+        self._data.agree(_coordinates.current().agreed(reports, "ParquetDataset"))
 
     def _committed(self) -> None:
         """After a commit: records that it is sealed."""

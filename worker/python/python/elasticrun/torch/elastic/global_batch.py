@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from elasticrun import coordinates
+from elasticrun import _coordinates
 
 __all__ = ["GlobalBatch", "MicroBatch"]
 
@@ -70,7 +70,7 @@ class GlobalBatch:
 
     def micro_batches(self) -> Iterator[MicroBatch]:
         """The micro-batches of this worker in the current round."""
-        places = coordinates.current()
+        places = _coordinates.current()
         yield from self.of(places.index, places.count)
 
     def of(self, share: int, shares: int) -> Iterator[MicroBatch]:

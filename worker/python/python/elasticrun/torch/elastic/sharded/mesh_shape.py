@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from elasticrun.coordinates import DataCoordinates
+from elasticrun._coordinates import DataCoordinates
 from elasticrun.errors import StateError
 
 

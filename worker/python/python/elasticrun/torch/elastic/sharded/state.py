@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from elasticrun import _native, coordinates, lifecycle
+from elasticrun import _coordinates, _native, lifecycle
 from elasticrun.codec import OwnedPayload
 from elasticrun.collectives import allgather_object, barrier
 from elasticrun.elastic import ObjectState
@@ -162,7 +162,7 @@ class ShardedState(ObjectState):
         self.mesh = self._meshes.mesh(shape, names, self._device)
         self._divisions = Divisions(self.mesh)
         places = data_coordinates(self.mesh, self._dims_of_data(names))
-        coordinates.enter(places)
+        _coordinates.enter(places)
         self.data_rank, self.data_size = places.index, places.count
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
