@@ -1,0 +1,256 @@
+"""Measures a state that is divided among workers: its commits, and the time from a SIGKILL to the next forward pass.
+
+`benches/python.sh sharded_torch.py [--bytes N] [--workers 8] [--trials N] [--peer-trials N] [--frameworks elasticrun,torchrun]`.
+Prints tables. The last line is JSON.
+
+Commits: one worker, and two at once, commit their shards, in alternation with copies of the same bytes by `Tensor.copy_`.
+
+Recovery: FSDP2 divides a model over all workers. A trial: all ranks have committed two steps in one world. One of them, by
+turns, gets SIGKILL, at the start of a step. The time runs until the last rank of the next world is about to enter its first
+forward pass, with the values of the last committed step. Under elasticrun, that is the world of the others. A new worker joins
+them 15 s later, before the next trial. Under torchrun all workers restart, and load a checkpoint of
+torch.distributed.checkpoint in memory (/dev/shm). The time has the call of build() in it. It is also given apart: the longest
+one of all ranks.
+
+The bound is 150 ms, and the bytes that the workers have copied at half of the bandwidth of memcpy by one thread. It is for the
+time without build().
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from elasticrun import _binary
+
+WORKER = [sys.executable, str(Path(__file__).parent / "sharded_torch_worker.py")]
+STEPS_BEFORE = 2
+#: Seconds after which a trial is counted as not recovered.
+TIMEOUT = 300.0
+#: Seconds until a killed worker is replaced, for a round without it and without the imports of its replacement.
+COOLDOWN = 15
+BASE_MS = 150.0
+
+Report = dict[str, Any]
+
+
+class Reports:
+    """What the workers report."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self._socket.bind(path)
+
+    def until(self, is_enough: Callable[[Report], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            if is_enough(json.loads(self._socket.recv(4096))):
+                return
+
+
+class Job:
+    """A job whose workers are killed one after the other."""
+
+    def __init__(self, framework: str, workers: int, size: int, folder: str) -> None:
+        self.framework, self.workers = framework, workers
+        self.log = Path(folder, f"{framework}.log")
+        path = os.path.join(folder, framework)
+        self._checkpoints = tempfile.mkdtemp(prefix="bench-sharded-", dir="/dev/shm")
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "SHARDED_BYTES": str(size),
+            "SHARDED_SOCKET": path,
+            "SHARDED_CHECKPOINTS": self._checkpoints,
+            # With its default torchrun hands out addresses of dead peers, and mostly does not recover.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        self._reports = Reports(path)
+        #: Seconds of steps and commits between the trials.
+        self.steps: list[float] = []
+        self.commits: list[float] = []
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._command(), env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _command(self) -> list[str]:
+        count = str(self.workers)
+        if self.framework == "elasticrun":
+            return [
+                str(_binary.find()), "-np", count, "--min-np", "1", "--max-np", count, "--replica-group-size", "all",
+                "--max-host-failures", "0", "--blacklist-cooldown-range", f"{COOLDOWN}s", f"{COOLDOWN}s", "--last-call", "0",
+                *WORKER, "elasticrun",
+            ]  # fmt: skip
+        run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
+        return [*run, "--max-restarts", "100000", WORKER[1], "torchrun"]
+
+    def trial(self, number: int) -> dict[str, float]:
+        """Kills a worker. Returns milliseconds until all others have entered, and of the parts.
+
+        Raises:
+            TimeoutError: they have not.
+        """
+        pids = self._until_trained()
+        victim = pids[number % self.workers]
+        killed = time.monotonic_ns()
+        os.kill(victim, signal.SIGKILL)
+        goes_on = self.framework == "elasticrun"
+        others = set(pids) - {victim}
+        entered: dict[int, Report] = {}
+
+        def is_enough(report: Report) -> bool:
+            pid = report["pid"]
+            is_next = pid in others and report["size"] == len(others) if goes_on else pid not in pids
+            if report["kind"] == "entered" and report["ns"] > killed and is_next:
+                entered.setdefault(pid, report)
+            return len(entered) == self.workers - goes_on
+
+        self._reports.until(is_enough)
+        last = max(entered.values(), key=lambda report: report["ns"])
+        rounds = [report["round"] for report in entered.values()]
+        times = {
+            "whole": last["ns"] - killed,
+            "build": max(one["build_ns"] for one in rounds),
+            "until load": max(one["load"] for one in rounds) - killed,
+        }
+        if goes_on:
+            times["until joined"] = max(one["joined"] for one in rounds) - killed
+            times["seal"] = last["ns"] - max(one["seal"] for one in rounds)
+        result = {name: value / 1e6 for name, value in times.items()}
+        result["fill"] = max(one["fill_ms"] for one in rounds)
+        result["copied_mb"] = sum(one.get("copied_mb", 0.0) for one in rounds)
+        return result
+
+    def _until_trained(self) -> list[int]:
+        """Waits until all have committed some steps in one world. Returns their process ids."""
+        counts: dict[int, int] = {}
+
+        def is_enough(report: Report) -> bool:
+            if report["size"] != self.workers:
+                counts.clear()
+            elif report["kind"] == "committed":
+                pid = report["pid"]
+                counts[pid] = counts.get(pid, 0) + 1
+                if counts[pid] > 1:
+                    self.steps.append(report["step_ns"] / 1e6)
+                    self.commits.append(report["commit_ns"] / 1e6)
+            return sum(count >= STEPS_BEFORE for count in counts.values()) == self.workers
+
+        self._reports.until(is_enough)
+        return sorted(pid for pid, count in counts.items() if count >= STEPS_BEFORE)
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+
+def measure(framework: str, workers: int, size: int, trials: int, folder: str) -> dict[str, Any]:
+    """Medians over the trials."""
+    done: list[dict[str, float]] = []
+    job = Job(framework, workers, size, folder)
+    try:
+        for trial in range(trials):
+            try:
+                done.append(job.trial(trial))
+            except TimeoutError:
+                print(f"{framework}, trial {trial}: not recovered\n{job.log.read_text()[-4000:]}", file=sys.stderr)
+                break
+    finally:
+        job.end()
+    result: dict[str, Any] = {"framework": framework, "workers": workers, "trials": trials}
+    result["not_recovered"] = trials - len(done)
+    if not done:
+        return result
+    without = sorted(one["whole"] - one["build"] for one in done)
+    result |= {name: round(statistics.median(one[name] for one in done), 1) for name in done[0]}
+    result["without build"] = round(statistics.median(without), 1)
+    result["p90 without build"] = round(without[int(0.9 * (len(without) - 1) + 0.5)], 1)
+    result["p90"] = round(sorted(one["whole"] for one in done)[int(0.9 * (len(done) - 1) + 0.5)], 1)
+    result["step"] = round(statistics.median(job.steps), 1) if job.steps else None
+    result["commit"] = round(statistics.median(job.commits), 1) if job.commits else None
+    result["all"] = [{name: round(value, 1) for name, value in one.items()} for one in done]
+    return result
+
+
+def commits(workers: int, size: int, trials: int) -> dict[str, float]:
+    """Times of commits of `workers` workers with so many bytes each."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SHARDED_BYTES": str(size * workers)}
+    command = [str(_binary.find()), "-np", str(workers), "--no-prefix", "--replica-group-size", "all"]
+    words = [*command, *WORKER, "commit", str(trials)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result | {"workers": workers}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bytes", type=float, default=2e9, help="bytes of the state in all")
+    parser.add_argument("--workers", default="8", help="numbers of workers, with commas")
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--peer-trials", type=int, default=3)
+    parser.add_argument("--frameworks", default="elasticrun,torchrun")
+    options = parser.parse_args()
+    size = int(options.bytes)
+
+    results: dict[str, Any] = {"bytes": size, "load": os.getloadavg()[0]}
+    print(f"{'commits':14} {'memcpy / copy':>14} {'/ commit':>10} {'copy':>10} {'commit':>10} {'memcpy':>10}")
+    results["commits"] = [commits(workers, min(size, 10**9) // workers, 9) for workers in (1, 2)]
+    for row in results["commits"]:
+        ratios = f"{row['copy_ratio']:14.2f} {row['commit_ratio']:10.2f}"
+        times = " ".join(f"{row[name]:7.1f} ms" for name in ("copy_ms", "commit_ms", "memcpy_ms"))
+        print(f"{row['workers']} x {row['bytes'] / 1e6:.0f} MB".ljust(14), ratios, times, flush=True)
+    first = results["commits"][0]
+    bandwidth = first["bytes"] / first["memcpy_ms"] * 1e3
+    print(f"memcpy by one thread: {bandwidth / 1e9:.1f} GB/s; target of memcpy / copy: 0.8\n")
+
+    head = ("/ torchrun", "/ bound", "median", "p90", "no build()", "p90", "bound", "build()", "fill", "seal", "step", "commit")
+    print(f"{'recovery':20}", " ".join(f"{word:>10}" for word in head))
+    results["recovery"] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for workers in (int(word) for word in options.workers.split(",")):
+            rows = {}
+            for framework in options.frameworks.split(","):
+                trials = options.trials if framework == "elasticrun" else options.peer_trials
+                subfolder = tempfile.mkdtemp(dir=folder)
+                rows[framework] = measure(framework, workers, size, trials, subfolder)
+            for framework, row in rows.items():
+                if framework == "elasticrun" and "whole" in row:
+                    row["bound"] = round(BASE_MS + row["copied_mb"] * 1e6 / (0.5 * bandwidth) * 1e3, 1)
+                    row["to bound"] = round(row["without build"] / row["bound"], 2)
+                peer = rows.get("torchrun", {}).get("whole")
+                if peer and "whole" in row:
+                    row["to torchrun"] = round(row["whole"] / peer, 3)
+                columns = [row.get(name) for name in ("to torchrun", "to bound")]
+                words = ["-" if value is None else str(value) for value in columns]
+                names = ("whole", "p90", "without build", "p90 without build", "bound", "build", "fill", "seal", "step", "commit")
+                for name in names:
+                    value = row.get(name)
+                    words.append("-" if value is None else f"{value:.0f} ms")
+                title = f"{framework}, {workers}"
+                print(f"{title:20}", " ".join(f"{word:>10}" for word in words), flush=True)
+                results["recovery"].append(row)
+    print(json.dumps({"sharded_torch": results}))
+
+
+main()
