@@ -5,7 +5,7 @@ Prints tables. The last line is JSON.
 
 Commits: one worker, and two at once, commit their shards, in alternation with copies of the same bytes by `Tensor.copy_`.
 
-Recovery: FSDP2 divides a model over all workers. A trial: all ranks have committed two steps in one world. One of them, by
+Recovery: FSDP2 divides a model over all workers. A trial: all ranks have committed a step in one world. One of them, by
 turns, gets SIGKILL, at the start of a step. The time runs until the last rank of the next world is about to enter its first
 forward pass, with the values of the last committed step. Under elasticrun, that is the world of the others. A new worker joins
 them 15 s later, before the next trial. Under torchrun all workers restart, and load a checkpoint of
@@ -34,7 +34,8 @@ from typing import Any
 from elasticrun import _binary
 
 WORKER = [sys.executable, str(Path(__file__).parent / "sharded_torch_worker.py")]
-STEPS_BEFORE = 2
+#: Committed steps before a kill, in the first world and in later ones. Two commits touch all memory for commits.
+FIRST_STEPS, STEPS = 2, 1
 #: Seconds after which a trial is counted as not recovered.
 TIMEOUT = 300.0
 #: Seconds until a killed worker is replaced, for a round without it and without the imports of its replacement.
@@ -103,7 +104,7 @@ class Job:
         Raises:
             TimeoutError: they have not.
         """
-        pids = self._until_trained()
+        pids = self._until_trained(STEPS if number else FIRST_STEPS)
         victim = pids[number % self.workers]
         killed = time.monotonic_ns()
         os.kill(victim, signal.SIGKILL)
@@ -134,8 +135,8 @@ class Job:
         result["copied_mb"] = sum(one.get("copied_mb", 0.0) for one in rounds)
         return result
 
-    def _until_trained(self) -> list[int]:
-        """Waits until all have committed some steps in one world. Returns their process ids."""
+    def _until_trained(self, steps: int) -> list[int]:
+        """Waits until all have committed so many steps in one world. Returns their process ids."""
         counts: dict[int, int] = {}
 
         def is_enough(report: Report) -> bool:
@@ -147,10 +148,10 @@ class Job:
                 if counts[pid] > 1:
                     self.steps.append(report["step_ns"] / 1e6)
                     self.commits.append(report["commit_ns"] / 1e6)
-            return sum(count >= STEPS_BEFORE for count in counts.values()) == self.workers
+            return sum(count >= steps for count in counts.values()) == self.workers
 
         self._reports.until(is_enough)
-        return sorted(pid for pid, count in counts.items() if count >= STEPS_BEFORE)
+        return sorted(pid for pid, count in counts.items() if count >= steps)
 
     def end(self) -> None:
         if self._process.poll() is None:
