@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-sharded bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -35,7 +35,7 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | p
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
-BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit data order notice plugins spark
+BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit sharded data order notice plugins spark
 FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers shards thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
@@ -237,6 +237,10 @@ bench-rdzv-torch: ## Rendezvous of up to 1,000 nodes by the back end elasticrun,
 
 bench-commit: ## Commits of a torch state compared with memcpy; steps compared with DDP on gloo
 	benches/python.sh commit_torch.py
+
+bench-sharded: ## Commits of a divided state, and its recovery beside torchrun's; a quarter of an hour; BYTES=2e8 WORKERS=4 for less; TORCHFT=directory
+	benches/python.sh sharded_torch.py $(if $(BYTES),--bytes $(BYTES)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(TORCHFT),--torchft '$(TORCHFT)')
+	cargo test --locked --release -q -p elasticrun-reshard --test speed -- --ignored --nocapture
 
 bench-data: ## Reading of data sets compared with pyarrow and Petastorm; ROWS=100000 for fewer rows; BASELINE=wheel of another build
 	benches/data.sh --rows $(or $(ROWS),800000) $(if $(BASELINE),--baseline '$(BASELINE)')

@@ -12,4 +12,4 @@ site="$(mktemp -d)"
 trap 'rm -rf "$site"' EXIT
 wheel="$(worker/python/build.sh release "$site/wheel" | tail -1)"
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$site" "$wheel"
-PYTHONPATH="$site" PATH="$site/bin:$PATH" "$python" "$script" "${@:2}"
+PYTHONPATH="$site" PATH="$site/bin:$PATH" ELASTICRUN_BIN="$site/bin/elasticrun" "$python" "$script" "${@:2}"
