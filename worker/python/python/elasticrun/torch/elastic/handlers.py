@@ -12,6 +12,7 @@ from elasticrun.errors import StateError
 
 from .. import optimizer_state
 from .tensors import StateTensor, refuse_sharded
+from .zero import is_zero
 
 
 class ModuleHandler:
@@ -64,10 +65,10 @@ class OptimizerHandler:
         Raises:
             StateError: each worker holds a shard of the state.
         """
-        if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(value).__mro__):
+        if is_zero(value):
             raise StateError(
-                "ZeroRedundancyOptimizer keeps a shard of its state in each worker, and a state is "
-                "replicated: use the optimizer that it wraps"
+                "ZeroRedundancyOptimizer keeps a shard of its state in each worker, and a state is replicated: use"
+                " ShardedState, whose build() makes it in each round, or the optimizer that it wraps"
             )
         return _parts(value.state_dict(), type(value).__qualname__)
 

@@ -11,21 +11,26 @@ from torch.distributed.tensor import DTensor
 if TYPE_CHECKING:
     from elasticrun._native import Buffer
 
+#: In place of a tensor that this worker has no part of.
+_NOTHING = torch.empty(0, dtype=torch.uint8)
+
 
 class HostBuffers:
     """The memory of local tensors, or of copies of those that are not contiguous in host memory.
 
     Args:
-        tensors: tensors, of which each DTensor stands for its local part.
+        tensors: tensors, of which each DTensor stands for its local part. None has no memory.
         load: whether the tensors are to be written. Then the copies have any contents until :meth:`write_back`.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor], *, load: bool) -> None:
+    def __init__(self, tensors: Iterable[torch.Tensor | None], *, load: bool) -> None:
         self._locals: list[torch.Tensor] = []
         #: The memory for each of them, which may be its own.
         self._hosts: list[torch.Tensor] = []
         with torch.no_grad():
             for tensor in tensors:
+                if tensor is None:
+                    tensor = _NOTHING
                 local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
                 self._locals.append(local)
                 self._hosts.append(_host(local, load))

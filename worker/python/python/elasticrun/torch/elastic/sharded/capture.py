@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from elasticrun.errors import StateError
+
+from ..zero import local_optimizer
+from .grouping import Grouping, regrouped
 
 #: Prefixes that wrappers of torch put into names.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
@@ -31,13 +34,11 @@ class Head:
 
     #: Extra state of modules, by name.
     extra: dict[str, Any] = field(default_factory=dict)
-    #: Options of the optimizer's groups, and the names of their parameters.
-    groups: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+    #: The groups of the optimizer, and what belongs to them. Workers that hold different parts of a model have their own.
+    groupings: list[Grouping] = field(default_factory=list)
     #: Tensors and other values of the optimizer's state, by parameter and key.
     optimizer: dict[str, dict[str, OptimizerTensor]] = field(default_factory=dict)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: The state of each further object that ``build`` returned.
-    others: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -48,10 +49,11 @@ class Captured:
     head: Head
 
 
-def capture(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Captured:
-    """The tensors of a model and its optimizer, without a copy. Modules of FSDP reshard.
+def capture(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, others: Iterable[Any] = ()) -> Captured:
+    """The tensors of a model and its optimizer, without a copy, and the state of further objects. Modules of FSDP reshard.
 
-    Tied parameters have the first of their names.
+    Tied parameters have the first of their names. A ``ZeroRedundancyOptimizer`` has the state of the parameters that are
+    assigned to this worker.
 
     Raises:
         StateError: a tensor is of a kind that cannot be divided anew.
@@ -66,12 +68,16 @@ def capture(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> 
         elif id(value) not in seen:
             seen.add(id(value))
             tensors[name] = checked(name, value)
+    grouping = Grouping(others=[other.state_dict() for other in others])
+    head.groupings.append(grouping)
     if optimizer is not None:
         names = parameter_names(model)
         for group in optimizer.param_groups:
-            options = {key: value for key, value in group.items() if key != "params"}
-            head.groups.append((options, [_name_of(parameter, names) for parameter in group["params"]]))
-        for parameter, entry in optimizer.state.items():
+            grouping.names.append([_name_of(parameter, names) for parameter in group["params"]])
+            grouping.options.append(
+                {key: value for key, value in group.items() if key not in ("params", "param_names")}
+            )
+        for parameter, entry in local_optimizer(optimizer).state.items():
             name = _name_of(parameter, names)
             for key, value in entry.items():
                 _capture_entry(tensors, head, (name, key), parameter, value)
@@ -116,24 +122,29 @@ def make_optimizer_state(
         stored: dtype and shape of the tensors of the commit, by name.
 
     Raises:
-        StateError: the optimizer has other parameters.
+        StateError: the optimizer has other parameters, or in other groups.
     """
     names = parameter_names(model)
     groups = optimizer.param_groups
-    given = [[_name_of(parameter, names) for parameter in group["params"]] for group in groups]
-    if given != [of_group for _, of_group in head.groups]:
-        raise StateError(
-            "the optimizer has other groups of parameters than the commit has: build the same one in each round"
-        )
-    optimizer.state.clear()
-    for group, of_group, (options, _) in zip(groups, given, head.groups, strict=True):
+    grouping = regrouped(
+        head.groupings, [[_name_of(parameter, names) for parameter in group["params"]] for group in groups]
+    )
+    for group, options in zip(groups, grouping.options, strict=True):
         group.update(options)
-        for parameter, name in zip(group["params"], of_group, strict=True):
+    local = local_optimizer(optimizer)
+    if local is not optimizer:
+        # The wrapper does the same at each step.
+        for group, own in zip(groups, local.param_groups, strict=True):
+            own.update((key, value) for key, value in group.items() if key != "params")
+    local.state.clear()
+    for group in local.param_groups:
+        for parameter in group["params"]:
+            name = _name_of(parameter, names)
             entry = dict(head.values.get(name, {}))
             for key, kind in head.optimizer.get(name, {}).items():
                 entry[key] = _empty(parameter, kind, *stored[optimizer_name(name, key)])
             if entry:
-                optimizer.state[parameter] = entry
+                local.state[parameter] = entry
 
 
 def _empty(parameter: torch.Tensor, kind: OptimizerTensor, dtype: str, shape: list[int]) -> torch.Tensor:

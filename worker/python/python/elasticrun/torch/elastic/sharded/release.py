@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..zero import local_optimizer
+
 
 def release(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
     """Frees the memory of parameters, gradients, optimizer state and buffers of FSDP at once. Returns the bytes.
@@ -23,7 +25,7 @@ def release(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = No
         for tensor in _tensors(model, optimizer):
             freed += _free(tensor)
     if optimizer is not None:
-        optimizer.state.clear()
+        local_optimizer(optimizer).state.clear()
     return freed
 
 
@@ -32,7 +34,7 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) ->
     roots: list[Any] = list(model.parameters())
     if optimizer is not None:
         roots += [group["params"] for group in optimizer.param_groups]
-        roots += optimizer.state.values()
+        roots += local_optimizer(optimizer).state.values()
     roots += map(vars, _fsdp_owners(model))
     for tensor in _within(roots):
         yield tensor

@@ -20,9 +20,12 @@ from elasticrun.elastic import ObjectState
 from elasticrun.errors import StateError
 
 from ... import distributed
+from ..zero import is_zero, local_optimizer
 from .buffers import HostBuffers
-from .capture import Captured, Head, capture, make_optimizer_state
+from .capture import Captured, Head, canonical, capture, make_optimizer_state
 from .divisions import Divisions
+from .grouping import regrouped
+from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape
 from .meshes import RoundMeshes
 from .release import release
@@ -42,8 +45,12 @@ _MAX_COPY_THREADS = 4
 _SAME_ROWS = {"tensor", "tp", "pipeline", "pp", "context", "cp", "sequence", "sp"}
 
 
+#: Dimensions of a mesh along which workers hold different parts of the model.
+_STAGES = {"pipeline", "pp"}
+
+
 class ShardedState(ObjectState):
-    """A model that is divided among workers (``fully_shard``, tensor parallel), its optimizer, and replicated values.
+    """A model that is divided among workers (``fully_shard``, tensor parallel, pipeline), its optimizer, and replicated values.
 
     ::
 
@@ -67,6 +74,10 @@ class ShardedState(ObjectState):
     ``reset_parameters()``.
 
     Each worker commits its own shard, at the speed of a copy of memory. A commit begins with a barrier.
+
+    All workers build the same model, but along a dimension of the mesh that is called ``pipeline`` or ``pp``, where each builds the
+    parameters of its stage, under names that they have in no other stage. With a ``ZeroRedundancyOptimizer`` a worker commits
+    the optimizer state of the parameters that are assigned to it.
 
     Start the job with ``--replica-group-size all``.
 
@@ -118,7 +129,7 @@ class ShardedState(ObjectState):
         self._data_dims = data_dims
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
-        self._divisions: Divisions | None = None
+        self._divisions: Divisions | JointDivisions | None = None
         self._forget()
         super().__init__(**replicated)
 
@@ -160,12 +171,13 @@ class ShardedState(ObjectState):
         distributed.require_process_group()
         shape, names = mesh_shape(self._dimensions, world.size)
         self.mesh = self._meshes.mesh(shape, names, self._device)
-        self._divisions = Divisions(self.mesh)
         places = data_coordinates(self.mesh, self._dims_of_data(names))
         _coordinates.enter(places)
         self.data_rank, self.data_size = places.index, places.count
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
+        is_joint = is_zero(self.optimizer) or not _STAGES.isdisjoint(names)
+        self._divisions = JointDivisions() if is_joint else Divisions(self.mesh)
         built = time.monotonic()
         base = _native.load_shards()
         is_empty = _leave_meta(self.model, self._device)
@@ -189,9 +201,10 @@ class ShardedState(ObjectState):
         )
 
     def _seal_first(self) -> None:
-        captured = self._capture()
-        layout = self._layout_of(captured)
-        if not self._check_alike(layout):
+        captured, layout = self._prepare()
+        assert self._divisions is not None
+        self._divisions.check(layout)
+        if not self._has_same_values():
             # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
             self._broadcast()
         self._write_shard(captured, layout, first=True)
@@ -202,15 +215,19 @@ class ShardedState(ObjectState):
 
     def _agree(self) -> None:
         # All workers have sealed the commit before, so the one that this commit overwrites is not needed.
-        barrier()
+        assert self._divisions is not None
+        if self._divisions.is_joint:
+            self._prepared = self._prepare()
+        else:
+            barrier()
         super()._agree()
 
     def _save_locally(self) -> None:
         pass
 
     def _write_commit(self) -> None:
-        captured = self._capture()
-        self._write_shard(captured, self._layout_of(captured))
+        prepared, self._prepared = self._prepared or self._prepare(), None
+        self._write_shard(*prepared)
 
     # The parts of the above.
 
@@ -230,6 +247,8 @@ class ShardedState(ObjectState):
         self.others = ()
         self.mesh = cast(Any, None)
         self.data_rank, self.data_size = 0, 1
+        #: What the commit that has begun writes, if it began with an exchange.
+        self._prepared: tuple[Captured, _native.Layout] | None = None
 
     def _adopt(self, built: Built) -> None:
         parts = built if isinstance(built, tuple) else (built,)
@@ -242,6 +261,8 @@ class ShardedState(ObjectState):
         self.model = model
         if rest and isinstance(rest[0], torch.optim.Optimizer):
             self.optimizer = rest.pop(0)
+            # Refuses what a commit could not be loaded to.
+            local_optimizer(self.optimizer)
         for other in rest:
             if not (hasattr(other, "state_dict") and hasattr(other, "load_state_dict")):
                 raise StateError(
@@ -249,42 +270,24 @@ class ShardedState(ObjectState):
                 )
         self.others = tuple(rest)
 
-    def _capture(self) -> Captured:
-        captured = capture(self.model, self.optimizer)
-        captured.head.others = [other.state_dict() for other in self.others]
-        return captured
-
-    def _layout_of(self, captured: Captured) -> _native.Layout:
+    def _prepare(self) -> tuple[Captured, _native.Layout]:
+        """What this worker holds, and the layout of all. With joint divisions all workers call it."""
         assert self._divisions is not None
-        return self._divisions.layout(captured.tensors)
+        captured = capture(self.model, self.optimizer, self.others)
+        return captured, self._divisions.layout(captured)
 
-    def _check_alike(self, layout: _native.Layout) -> bool:
-        """Returns whether all workers have the same replicated values. Raises in all workers if one has built another model."""
+    def _has_same_values(self) -> bool:
+        """Whether all workers have the same replicated values. All workers call it."""
         payload = self._payload().copy()
         digest = hashlib.blake2b(payload.head, digest_size=16)
         for view in payload.views():
             digest.update(view)
-        all_hashes = allgather_object((layout.hash, digest.digest()), "the layout of a sharded state")
-        if len({layout_hash for layout_hash, _ in all_hashes}) == 1:
-            return len(set(all_hashes)) == 1
-        assert self._divisions is not None
-        all_specs = allgather_object(self._divisions.specs, "the tensors of a sharded state")
-        for rank, specs in enumerate(all_specs):
-            for own, other in zip(sorted(all_specs[0]), sorted(specs), strict=False):
-                if own != other:
-                    raise StateError(
-                        f"rank {rank} has built another model than rank 0: {_shown(other)} in place of {_shown(own)}"
-                    )
-            if len(specs) != len(all_specs[0]):
-                raise StateError(
-                    f"rank {rank} has built another model than rank 0: {len(specs)} tensors in place of {len(all_specs[0])}"
-                )
-        raise StateError("workers have built models on different meshes: use the mesh that build() is given")
+        return len(set(allgather_object(digest.digest(), "the values of a sharded state"))) == 1
 
     def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
         assert self._divisions is not None
-        head = pickle.dumps((captured.head, self._payload().copy()), protocol=5)
-        host = HostBuffers(captured.tensors.values(), load=False)
+        head = pickle.dumps((self._divisions.head(captured), self._payload().copy()), protocol=5)
+        host = HostBuffers(self._divisions.tensors(captured), load=False)
         _native.commit_shard(layout, self._divisions.shard, head, host.buffers(), first)
 
     def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
@@ -296,18 +299,19 @@ class ShardedState(ObjectState):
         stored = {name: (dtype, shape) for name, dtype, shape in base.layout.tensors()}
         if self.optimizer is not None:
             make_optimizer_state(self.model, self.optimizer, head, stored)
-        captured = self._capture()
-        host = HostBuffers(captured.tensors.values(), load=True)
-        layout = self._layout_of(captured)
+        captured, layout = self._prepare()
         assert self._divisions is not None
+        host = HostBuffers(self._divisions.tensors(captured), load=True)
         copied = base.fill(layout, self._divisions.shard, host.buffers(), _copy_threads())
         host.write_back()
         _load_extra(self.model, head.extra)
-        if len(head.others) != len(self.others):
+        (own,) = captured.head.groupings
+        others = regrouped(head.groupings, own.names).others
+        if len(others) != len(self.others):
             raise StateError(
-                f"build() returned {len(self.others)} objects with a state_dict(), and commit {base.id} has {len(head.others)}"
+                f"build() returned {len(self.others)} objects with a state_dict(), and commit {base.id} has {len(others)}"
             )
-        for other, state in zip(self.others, head.others, strict=True):
+        for other, state in zip(self.others, others, strict=True):
             other.load_state_dict(state)
         ObjectState._load(self, values.head, values.views())
         return copied
@@ -322,11 +326,6 @@ class ShardedState(ObjectState):
 def _copy_threads() -> int:
     """Threads of a copy, so that the workers of a host share its processors."""
     return max(1, min(_MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // _native.world().local_size))
-
-
-def _shown(spec: _native.TensorSpec) -> str:
-    name, dtype, _, shape, _ = spec
-    return f"{name} ({dtype}, {list(shape)})"
 
 
 def _leave_meta(model: torch.nn.Module, device: str) -> bool:
@@ -353,4 +352,6 @@ def _reset_parameters(model: torch.nn.Module) -> None:
 
 def _load_extra(model: torch.nn.Module, extra: Mapping[str, Any]) -> None:
     if extra:
-        model.load_state_dict({**model.state_dict(), **extra})
+        state = model.state_dict()
+        # Workers of other stages have other modules.
+        model.load_state_dict({key: extra.get(canonical(key), value) for key, value in state.items()})
