@@ -97,6 +97,7 @@ class Divisions:
                     raise _differs(rank, f"{_shown(other)} in place of {_shown(own)}")
             if len(specs) != len(all_specs[0]):
                 raise _differs(rank, f"{len(specs)} tensors in place of {len(all_specs[0])}")
+        raise StateError("workers have built models on different meshes: use the mesh that build() is given")
 
     def _shards(self, specs: Sequence[TensorSpec]) -> list[int]:
         """The shard of each rank. Ranks that differ only in dimensions of the mesh that divide no tensor have the same one."""

@@ -214,12 +214,11 @@ class ShardedState(ObjectState):
         self._saved = None
 
     def _agree(self) -> None:
-        # All workers have sealed the commit before, so the one that this commit overwrites is not needed.
+        # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
+        # commit of different layouts would never be complete.
+        captured, layout = self._prepared = self._prepare()
         assert self._divisions is not None
-        if self._divisions.is_joint:
-            self._prepared = self._prepare()
-        else:
-            barrier()
+        self._divisions.check(layout)
         super()._agree()
 
     def _save_locally(self) -> None:
