@@ -216,7 +216,7 @@ class ShardedState(ObjectState):
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
         # commit of different layouts would never be complete.
-        captured, layout = self._prepared = self._prepare()
+        _, layout = self._prepared = self._prepare()
         assert self._divisions is not None
         self._divisions.check(layout)
         super()._agree()
