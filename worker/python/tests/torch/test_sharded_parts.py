@@ -1,7 +1,10 @@
 """States whose members hold different tensors (ZeRO-1, stages of a pipeline) go on at another number of workers."""
 
+from __future__ import annotations
+
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from support.jobs import run
 
 from elasticrun import _native
 from elasticrun.errors import StateError
+from elasticrun.torch.elastic.sharded.grouping import Grouping, regrouped
 from elasticrun.torch.elastic.sharded.merging import MemberTensor, merge
 
 WORKER = Path(__file__).parent / "workers" / "sharded_parts.py"
@@ -24,21 +28,30 @@ def train(kind: str, least: int, *events: str) -> str:
     return output
 
 
-def losses(output: str, size: int) -> list[float]:
-    """The losses of all steps, which all workers of the last round must have."""
-    done = re.findall(r"done rank (\d+) of (\d+) rates \[.*\] losses \[(.*)\]", output)
-    assert sorted(int(rank) for rank, *_ in done) == list(range(size)), output
-    assert {tuple(rest) for _, *rest in done} == {(str(size), done[0][2])}, output
-    found = [float(loss) for loss in done[0][2].split(", ")]
-    assert len(found) == STEPS and found[-1] < found[0], output
-    return found
+@dataclass
+class End:
+    """How a job has ended."""
+
+    #: The learning rates of the groups of each stage.
+    rates: set[str]
+    losses: list[float]
+
+    @classmethod
+    def of(cls, output: str, size: int) -> End:
+        """The end of a job whose last round had so many workers."""
+        done = re.findall(r"done rank (\d+) of (\d+) rates \[(.*)\] losses \[(.*)\]", output)
+        assert sorted(int(rank) for rank, *_ in done) == list(range(size)), output
+        ((of, losses),) = {(of, losses) for _, of, _, losses in done}
+        found = [float(loss) for loss in losses.split(", ")]
+        assert of == str(size) and len(found) == STEPS and found[-1] < found[0], output
+        return cls({rates for *_, rates, _ in done}, found)
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, list[float]]:
-    """The losses of undisturbed jobs. Buckets change no result."""
-    zero = losses(train("zero", 4), 4)
-    return {"zero": zero, "zero-buckets": zero, "pipeline": losses(train("pipeline", 4), 4)}
+def undisturbed() -> dict[str, End]:
+    """The ends of undisturbed jobs. Buckets change no result."""
+    zero = End.of(train("zero", 4), 4)
+    return {"zero": zero, "zero-buckets": zero, "pipeline": End.of(train("pipeline", 4), 4)}
 
 
 @pytest.mark.parametrize(
@@ -54,12 +67,17 @@ def undisturbed() -> dict[str, list[float]]:
         ("pipeline", ["2@3"], 2),
         # The whole second stage is gone.
         ("pipeline", ["1@4", "3@4"], 2),
+        # Others wait for the dead one's part of the exchange before they load. The third survivor of the pipeline takes its place.
+        ("zero-buckets", ["1@3", "load:0@3"], 2),
+        ("pipeline", ["1@3", "load:0@2"], 2),
     ],
 )
 def test_survivors_go_on_with_the_parts_of_the_dead(
-    kind: str, events: list[str], size: int, undisturbed: dict[str, list[float]]
+    kind: str, events: list[str], size: int, undisturbed: dict[str, End]
 ) -> None:
     output = train(kind, size, *events)
+    # A round more for a second death.
+    assert f"{3 if 'load' in events[-1] else 2} rounds in" in output, output
     digests = dict(re.findall(r">:step (\d+) digest (\w+)", output.split(f"round of {size}")[0]))
     ((step, digest),) = re.findall(rf"round of {size} at step (\d+) digest (\w+)", output)
     assert step == events[0].partition("@")[2], output
@@ -68,7 +86,9 @@ def test_survivors_go_on_with_the_parts_of_the_dead(
     held = re.findall(rf"rank \d+ of {size} holds the state of (\d+) parameters", output)
     # Four layers of three parameters, an embedding and a head.
     assert step == "0" or sum(map(int, held)) == 14, output
-    assert losses(output, size) == pytest.approx(undisturbed[kind], abs=1e-3)
+    end, expected = End.of(output, size), undisturbed[kind]
+    assert end.losses == pytest.approx(expected.losses, abs=1e-3)
+    assert end.rates == expected.rates
 
 
 def plain(name: str, rank: int, *shape: int) -> MemberTensor:
@@ -136,3 +156,19 @@ def test_a_tensor_of_several_stages_may_come_from_any() -> None:
 def test_descriptions_that_contradict_each_other_are_refused(described: list[list[MemberTensor]], message: str) -> None:
     with pytest.raises(StateError, match=message):
         merge(described)
+
+
+def test_other_groups_have_the_options_of_their_parameters() -> None:
+    first = Grouping([["a", "b"], ["c"]], [{"lr": 1}, {"lr": 2}], ["scheduler of 2"])
+    second = Grouping([["d"], ["e"], []], [{"lr": 1}, {"lr": 3}, {"lr": 4}], ["scheduler of 3"])
+    stored = [first, second]
+    assert regrouped(stored, [["d"], ["e"], []]) is second
+    moved = [["a", "d"], ["c"]]
+    assert regrouped(stored, moved) == Grouping(moved, [{"lr": 1}, {"lr": 2}], first.others)
+    for names, message in (
+        ([["a", "e"], ["c"]], "a and e in one group"),
+        ([["a"], ["f"]], "has the parameter f"),
+        ([["a"]], "has 1 groups"),
+    ):
+        with pytest.raises(StateError, match=message):
+            regrouped(stored, names)

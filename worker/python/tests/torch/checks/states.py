@@ -174,8 +174,13 @@ def check_shards_are_refused(rank, size):
 
     plain = torch.nn.Linear(4, 4)
     sharded = ZeroRedundancyOptimizer(plain.parameters(), torch.optim.SGD, lr=0.1)
-    with pytest.raises(StateError, match="ZeroRedundancyOptimizer"):
+    with pytest.raises(StateError, match=r"ZeroRedundancyOptimizer .* use ShardedState"):
         hvd.elastic.TorchState(plain, sharded)
+    from elasticrun.torch.elastic.zero import local_optimizer
+
+    assert local_optimizer(sharded) is sharded.optim
+    with pytest.raises(StateError, match="leave overlap_with_ddp out"):
+        local_optimizer(ZeroRedundancyOptimizer(plain.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1))
 
 
 class Keeps(torch.nn.Module):

@@ -1,8 +1,10 @@
-"""A state whose members hold different tensors: sharded_parts.py KIND STEPS [RANK@STEP...].
+"""A state whose members hold different tensors: sharded_parts.py KIND STEPS [EVENT...].
 
 KIND is `zero` (DistributedDataParallel and ZeroRedundancyOptimizer), `zero-buckets` (the same with parameters in buckets, and no
-DistributedDataParallel), or `pipeline` (two stages that send each other activations, FSDP inside of each). In the first round, the
-given ranks kill themselves in the forward pass of the given steps.
+DistributedDataParallel), or `pipeline` (two stages that send each other activations, FSDP inside of each).
+
+An event is RANK@STEP, in the first round: the ranks of a step are killed at the same time, when all have sealed the commit
+before. Or it is load:RANK@SIZE, in the second round: that rank kills itself before its model has its values.
 
 Before each commit and at the start of each round, rank 0 prints a digest of the whole state, which does not depend on who
 holds which part: of ZeRO the consolidated state_dict(), of the pipeline all tensors by name.
@@ -76,6 +78,9 @@ class Part(torch.nn.Module):
 
 
 def build(mesh):
+    if _native.world().round == 2 and f"load:{er.rank()}@{er.size()}" in EVENTS:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
     if not IS_PIPELINE:
         model = Part(range(LAYERS))
         if KIND == "zero":
@@ -149,8 +154,11 @@ def held(state):
 
 
 def dies(step):
-    if _native.world().round == 1 and f"{er.rank()}@{step}" in EVENTS:
-        os.kill(os.getpid(), signal.SIGKILL)
+    """Called where all workers have begun the step."""
+    victims = [int(event.partition("@")[0]) for event in EVENTS if event.endswith(f"@{step}") and event[0].isdigit()]
+    if _native.world().round == 1 and er.rank() == min(victims, default=-1):
+        for rank in reversed(victims):
+            os.kill(PROCESSES[rank], signal.SIGKILL)
         time.sleep(60)
 
 
@@ -162,29 +170,29 @@ def pass_through_stages(model, rows, rank, step):
     """Forward and backward in this stage. The loss in the last one, and 0 in the first one."""
     if rank % 2 == 0:
         sent = model(rows[:, :-1])
-        dies(step)
         dist.send(sent.detach(), rank + 1)
         gradient = torch.empty_like(sent)
         dist.recv(gradient, rank + 1)
+        dies(step)
         sent.backward(gradient)
         return torch.zeros(())
     received = torch.empty(len(rows), rows.shape[1] - 1, WIDTH, requires_grad=True)
     dist.recv(received.data, rank - 1)
-    dies(step)
     loss = loss_of(model(received), rows)
     loss.backward()
+    dies(step)
     dist.send(received.grad, rank - 1)
     return loss.detach()
 
 
 def pass_through(model, rows, step):
     loss = loss_of(model(rows[:, :-1]), rows)
-    dies(step)
     loss.backward()
     if KIND != "zero":
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= er.size()
+    dies(step)
     return loss.detach()
 
 
@@ -193,11 +201,18 @@ state = er.elastic.ShardedState(
 )
 
 
+#: Process ids of the first round.
+PROCESSES = []
+
+
 @er.elastic.run
 def train(state):
     found = digest(state)
     if er.rank() == 0:
         print(f"round of {er.size()} at step {state.step} digest {found}", flush=True)
+    if not PROCESSES:
+        PROCESSES.extend([None] * er.size())
+        dist.all_gather_object(PROCESSES, os.getpid())
     if state.step:
         print(f"rank {er.rank()} of {er.size()} holds the state of {held(state)} parameters", flush=True)
     model, optimizer, (scheduler,) = state.model, state.optimizer, state.others

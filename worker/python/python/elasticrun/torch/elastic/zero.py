@@ -25,7 +25,7 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     if not is_zero(optimizer):
         return optimizer
     wrapper: Any = optimizer
-    if wrapper._overlap_with_ddp:
+    if getattr(wrapper, "_overlap_with_ddp", False):
         raise StateError(
             "ZeroRedundancyOptimizer(overlap_with_ddp=True) assigns parameters to workers during the first steps, so a"
             " commit cannot be loaded before: leave overlap_with_ddp out"

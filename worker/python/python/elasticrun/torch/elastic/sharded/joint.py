@@ -88,6 +88,8 @@ class JointDivisions:
             if of_rank is not None:
                 self._values[index] = of_rank
         if self._layout is None or any(description is not None for description, _ in heard):
+            # Not the old layout if the descriptions contradict each other.
+            self._layout = None
             self._note_optimizers()
             merged = merge([description.tensors for description in self._descriptions])
             self._layout = _native.Layout(max(merged.shards) + 1, merged.meshes, merged.tensors)
