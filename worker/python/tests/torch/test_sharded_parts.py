@@ -17,12 +17,15 @@ from elasticrun.torch.elastic.sharded.merging import MemberTensor, merge
 
 WORKER = Path(__file__).parent / "workers" / "sharded_parts.py"
 STEPS = 6
+#: A failed worker is started again.
+RETURNS = ["-H", "localhost:4", "--blacklist-cooldown-range", "0", "0", "--max-host-failures", "0"]
 
 
 def train(kind: str, least: int, *events: str) -> str:
     """The output of a job of four workers, of which at least so many must be left."""
     multiple = ["--size-multiple", "2"] if kind == "pipeline" else []
-    options = ["-np", "4", "--min-np", str(least), "--blacklist", "forever", "--replica-group-size", "all", *multiple]
+    returns = RETURNS if least == 4 else ["--blacklist", "forever"]
+    options = ["-np", "4", "--min-np", str(least), *returns, "--replica-group-size", "all", *multiple]
     code, output = run(*options, sys.executable, str(WORKER), kind, str(STEPS), *events)
     assert code == 0, output
     return output
@@ -89,6 +92,17 @@ def test_survivors_go_on_with_the_parts_of_the_dead(
     end, expected = End.of(output, size), undisturbed[kind]
     assert end.losses == pytest.approx(expected.losses, abs=1e-3)
     assert end.rates == expected.rates
+
+
+@pytest.mark.parametrize("kind", ["zero", "pipeline"])
+def test_a_new_worker_gets_the_parts_of_the_dead_one(kind: str, undisturbed: dict[str, End]) -> None:
+    output = train(kind, 4, "1@3")
+    (first, step), (at, digest) = re.findall(r"round of 4 at step (\d+) digest (\w+)", output)
+    assert (first, at) == ("0", "3") and step != digest, output
+    # The same workers do the same additions in the same order.
+    digests = [digest for _, digest in sorted(set(re.findall(r">:step (\d+) digest (\w+)", output)))]
+    assert len(digests) == STEPS and digest == digests[2], output
+    assert End.of(output, 4) == undisturbed[kind]
 
 
 def plain(name: str, rank: int, *shape: int) -> MemberTensor:
