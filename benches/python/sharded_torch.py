@@ -1,7 +1,7 @@
 """Measures a state that is divided among workers: its commits, and the time from a SIGKILL to the next forward pass.
 
-`benches/python.sh sharded_torch.py [--bytes N] [--workers 8] [--trials N] [--peer-trials N] [--frameworks elasticrun,torchrun]`.
-Prints tables. The last line is JSON.
+`benches/python.sh sharded_torch.py [--bytes N] [--workers 8] [--trials N] [--peer-trials N] [--frameworks elasticrun,torchrun]
+[--torchft DIRECTORY]`. Prints tables. The last line is JSON.
 
 Commits: one worker, and two at once, commit their shards, in alternation with copies of the same bytes by `Tensor.copy_`.
 
@@ -9,7 +9,9 @@ Recovery: FSDP2 divides a model over all workers. A trial: all ranks have commit
 turns, gets SIGKILL, at the start of a step. The time runs until the last rank of the next world is about to enter its first
 forward pass, with the values of the last committed step. Under elasticrun, that is the world of the others. A new worker joins
 them 15 s later, before the next trial. Under torchrun all workers restart, and load a checkpoint of
-torch.distributed.checkpoint in memory (/dev/shm). The time has the call of build() in it. It is also given apart: the longest
+torch.distributed.checkpoint in memory (/dev/shm). Under torchft, which `pip install --target DIRECTORY torchft-nightly` has
+installed, two groups of half of the workers hold the whole state each. The group of the killed worker restarts, and gets the
+state from the other group; `others` is the time until that one has gone on. The time has the call of build() in it. It is also given apart: the longest
 one of all ranks.
 
 The bound is 150 ms, and the bytes that the workers have copied at half of the bandwidth of memcpy by one thread. It is for the
@@ -34,6 +36,7 @@ from typing import Any
 from elasticrun import _binary
 
 WORKER = [sys.executable, str(Path(__file__).parent / "sharded_torch_worker.py")]
+TORCHFT = [sys.executable, str(Path(__file__).parent / "sharded_torchft.py")]
 #: Committed steps before a kill, in the first world and in later ones. Two commits touch all memory for commits.
 FIRST_STEPS, STEPS = 2, 1
 #: Seconds after which a trial is counted as not recovered.
@@ -41,6 +44,21 @@ TIMEOUT = 300.0
 #: Seconds until a killed worker is replaced, for a round without it and without the imports of its replacement.
 COOLDOWN = 15
 BASE_MS = 150.0
+
+#: Titles of columns, and what they have.
+COLUMNS = [
+    ("median", "whole"),
+    ("p90", "p90"),
+    ("no build()", "without build"),
+    ("p90", "p90 without build"),
+    ("bound", "bound"),
+    ("build()", "build"),
+    ("load", "fill"),
+    ("seal", "seal"),
+    ("cpu", "processors"),
+    ("step", "step"),
+    ("commit", "commit"),
+]
 
 Report = dict[str, Any]
 
@@ -64,7 +82,7 @@ class Reports:
 class Job:
     """A job whose workers are killed one after the other."""
 
-    def __init__(self, framework: str, workers: int, size: int, folder: str) -> None:
+    def __init__(self, framework: str, workers: int, size: int, folder: str, torchft: str | None = None) -> None:
         self.framework, self.workers = framework, workers
         self.log = Path(folder, f"{framework}.log")
         path = os.path.join(folder, framework)
@@ -78,10 +96,15 @@ class Job:
             # With its default torchrun hands out addresses of dead peers, and mostly does not recover.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
+        if framework == "torchft":
+            paths = [str(torchft), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         self._reports = Reports(path)
-        #: Seconds of steps and commits between the trials.
+        #: Milliseconds of steps and commits between the trials.
         self.steps: list[float] = []
         self.commits: list[float] = []
+        #: The last step that all have committed.
+        self._step = 0
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 self._command(), env=environment, stdout=log, stderr=log, start_new_session=True
@@ -95,6 +118,8 @@ class Job:
                 "--max-host-failures", "0", "--blacklist-cooldown-range", f"{COOLDOWN}s", f"{COOLDOWN}s", "--last-call", "0",
                 *WORKER, "elasticrun",
             ]  # fmt: skip
+        if self.framework == "torchft":
+            return [*TORCHFT, "groups", count]
         run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
         return [*run, "--max-restarts", "100000", WORKER[1], "torchrun"]
 
@@ -111,22 +136,35 @@ class Job:
         goes_on = self.framework == "elasticrun"
         others = set(pids) - {victim}
         entered: dict[int, Report] = {}
+        #: Under torchft, when the other group has gone on.
+        apart: dict[int, int] = {}
+        count = {"elasticrun": len(others), "torchrun": self.workers, "torchft": self.workers // 2}[self.framework]
 
         def is_enough(report: Report) -> bool:
-            pid = report["pid"]
-            is_next = pid in others and report["size"] == len(others) if goes_on else pid not in pids
-            if report["kind"] == "entered" and report["ns"] > killed and is_next:
-                entered.setdefault(pid, report)
-            return len(entered) == self.workers - goes_on
+            if report["kind"] == "entered" and report["ns"] > killed:
+                pid, size = report["pid"], report["size"]
+                is_next = pid in others if goes_on else pid not in pids
+                if is_next and size == (len(others) if goes_on else self.workers):
+                    entered.setdefault(pid, report)
+                elif pid in others and size == self.workers // 2:
+                    apart.setdefault(pid, report["ns"])
+            return len(entered) == count
 
         self._reports.until(is_enough)
+        steps = {report["step"] for report in entered.values()}
+        if self.framework != "torchft" and steps != {self._step}:
+            sys.exit(f"{self.framework}: the next world has begun at the steps {steps}, and {self._step} was committed")
         last = max(entered.values(), key=lambda report: report["ns"])
         rounds = [report["round"] for report in entered.values()]
         times = {
             "whole": last["ns"] - killed,
             "build": max(one["build_ns"] for one in rounds),
             "until load": max(one["load"] for one in rounds) - killed,
+            # Of all ranks together. It depends less on what else the machine does.
+            "processors": sum(one["cpu_ns"] for one in rounds),
         }
+        if self.framework == "torchft":
+            times["others"] = max(apart.values(), default=killed) - killed
         if goes_on:
             times["until joined"] = max(one["joined"] for one in rounds) - killed
             times["seal"] = last["ns"] - max(one["seal"] for one in rounds)
@@ -145,6 +183,7 @@ class Job:
             elif report["kind"] == "committed":
                 pid = report["pid"]
                 counts[pid] = counts.get(pid, 0) + 1
+                self._step = report["step"]
                 if counts[pid] > 1:
                     self.steps.append(report["step_ns"] / 1e6)
                     self.commits.append(report["commit_ns"] / 1e6)
@@ -164,10 +203,12 @@ class Job:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
 
 
-def measure(framework: str, workers: int, size: int, trials: int, folder: str) -> dict[str, Any]:
+def measure(
+    framework: str, workers: int, size: int, trials: int, folder: str, torchft: str | None = None
+) -> dict[str, Any]:
     """Medians over the trials."""
     done: list[dict[str, float]] = []
-    job = Job(framework, workers, size, folder)
+    job = Job(framework, workers, size, folder, torchft)
     try:
         for trial in range(trials):
             try:
@@ -211,8 +252,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--peer-trials", type=int, default=3)
     parser.add_argument("--frameworks", default="elasticrun,torchrun")
+    parser.add_argument("--torchft", metavar="DIRECTORY", help="where torchft is installed")
     options = parser.parse_args()
     size = int(options.bytes)
+    frameworks = [*filter(None, options.frameworks.split(",")), *(["torchft"] if options.torchft else [])]
 
     results: dict[str, Any] = {"bytes": size, "load": os.getloadavg()[0]}
     print(f"{'commits':14} {'memcpy / copy':>14} {'/ commit':>10} {'copy':>10} {'commit':>10} {'memcpy':>10}")
@@ -225,16 +268,16 @@ def main() -> None:
     bandwidth = first["bytes"] / first["memcpy_ms"] * 1e3
     print(f"memcpy by one thread: {bandwidth / 1e9:.1f} GB/s; target of memcpy / copy: 0.8\n")
 
-    head = ("/ torchrun", "/ bound", "median", "p90", "no build()", "p90", "bound", "build()", "fill", "seal", "step", "commit")
+    head = ["/ torchrun", "/ bound", *(title for title, _ in COLUMNS)]
     print(f"{'recovery':20}", " ".join(f"{word:>10}" for word in head))
     results["recovery"] = []
     with tempfile.TemporaryDirectory() as folder:
         for workers in (int(word) for word in options.workers.split(",")):
             rows = {}
-            for framework in options.frameworks.split(","):
+            for framework in frameworks:
                 trials = options.trials if framework == "elasticrun" else options.peer_trials
                 subfolder = tempfile.mkdtemp(dir=folder)
-                rows[framework] = measure(framework, workers, size, trials, subfolder)
+                rows[framework] = measure(framework, workers, size, trials, subfolder, options.torchft)
             for framework, row in rows.items():
                 if framework == "elasticrun" and "whole" in row:
                     row["bound"] = round(BASE_MS + row["copied_mb"] * 1e6 / (0.5 * bandwidth) * 1e3, 1)
@@ -244,13 +287,16 @@ def main() -> None:
                     row["to torchrun"] = round(row["whole"] / peer, 3)
                 columns = [row.get(name) for name in ("to torchrun", "to bound")]
                 words = ["-" if value is None else str(value) for value in columns]
-                names = ("whole", "p90", "without build", "p90 without build", "bound", "build", "fill", "seal", "step", "commit")
-                for name in names:
+                for _, name in COLUMNS:
                     value = row.get(name)
                     words.append("-" if value is None else f"{value:.0f} ms")
                 title = f"{framework}, {workers}"
                 print(f"{title:20}", " ".join(f"{word:>10}" for word in words), flush=True)
+                if "others" in row:
+                    print(f"    the other group has gone on after {row['others']:.0f} ms")
                 results["recovery"].append(row)
+            if not options.torchft:
+                print("torchft: not measured; --torchft names a directory in which it is installed")
     print(json.dumps({"sharded_torch": results}))
 
 

@@ -53,8 +53,12 @@ def build(mesh: DeviceMesh) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
 
 
-def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def backward(model: torch.nn.Module) -> None:
     model(torch.ones(1, WIDTH)).square().mean().backward()
+
+
+def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    backward(model)
     optimizer.step()
     optimizer.zero_grad()
 
@@ -85,6 +89,7 @@ def elasticrun() -> None:
 
         def _begin_round(self) -> None:
             round_["joined"] = time.monotonic_ns()
+            round_["cpu_ns"] = -time.process_time_ns()
             super()._begin_round()
 
         def _load_shards(self) -> None:
@@ -109,6 +114,7 @@ def elasticrun() -> None:
 
     @er.elastic.run
     def train(state: Timed) -> None:
+        round_["cpu_ns"] += time.process_time_ns()
         reports.send("entered", size=er.size(), step=state.step, round=round_)
         while True:
             begun = time.monotonic_ns()
@@ -147,7 +153,12 @@ def torchrun() -> None:
         for layer in model.layers:
             layer.reset_parameters()
     loaded = time.monotonic_ns()
-    times = {"build_ns": built - begun, "fill_ms": (loaded - built) / 1e6, "load": begun}
+    times = {
+        "build_ns": built - begun,
+        "fill_ms": (loaded - built) / 1e6,
+        "load": begun,
+        "cpu_ns": time.process_time_ns(),
+    }
     reports.send("entered", size=size, step=count, round=times)
     while True:
         begun = time.monotonic_ns()
@@ -216,7 +227,8 @@ def commit(trials: int) -> None:
         print(json.dumps(result), flush=True)
 
 
-if sys.argv[1] == "commit":
-    commit(int(sys.argv[2]))
-else:
-    {"elasticrun": elasticrun, "torchrun": torchrun}[sys.argv[1]]()
+if __name__ == "__main__":
+    if sys.argv[1] == "commit":
+        commit(int(sys.argv[2]))
+    else:
+        {"elasticrun": elasticrun, "torchrun": torchrun}[sys.argv[1]]()
