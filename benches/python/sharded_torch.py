@@ -1,6 +1,6 @@
 """Measures a state that is divided among workers: its commits, and the time from a SIGKILL to the next forward pass.
 
-`benches/python.sh sharded_torch.py [--bytes N] [--workers 8] [--trials N] [--peer-trials N] [--frameworks elasticrun,torchrun]
+`benches/python.sh sharded_torch.py [--bytes N] [--workers 8] [--trials N] [--peer-trials N] [--frameworks torchrun,elasticrun]
 [--torchft DIRECTORY]`. Prints tables. The last line is JSON.
 
 Commits: one worker, and two at once, commit their shards, in alternation with copies of the same bytes by `Tensor.copy_`.
@@ -251,11 +251,11 @@ def main() -> None:
     parser.add_argument("--workers", default="8", help="numbers of workers, with commas")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--peer-trials", type=int, default=3)
-    parser.add_argument("--frameworks", default="elasticrun,torchrun")
+    parser.add_argument("--frameworks", default="torchrun,elasticrun", help="in this order")
     parser.add_argument("--torchft", metavar="DIRECTORY", help="where torchft is installed")
     options = parser.parse_args()
     size = int(options.bytes)
-    frameworks = [*filter(None, options.frameworks.split(",")), *(["torchft"] if options.torchft else [])]
+    frameworks = [*(["torchft"] if options.torchft else []), *filter(None, options.frameworks.split(","))]
 
     results: dict[str, Any] = {"bytes": size, "load": os.getloadavg()[0]}
     print(f"{'commits':14} {'memcpy / copy':>14} {'/ commit':>10} {'copy':>10} {'commit':>10} {'memcpy':>10}")
@@ -273,12 +273,12 @@ def main() -> None:
     results["recovery"] = []
     with tempfile.TemporaryDirectory() as folder:
         for workers in (int(word) for word in options.workers.split(",")):
-            rows = {}
+            rows: dict[str, dict[str, Any]] = {}
             for framework in frameworks:
                 trials = options.trials if framework == "elasticrun" else options.peer_trials
                 subfolder = tempfile.mkdtemp(dir=folder)
-                rows[framework] = measure(framework, workers, size, trials, subfolder, options.torchft)
-            for framework, row in rows.items():
+                row = measure(framework, workers, size, trials, subfolder, options.torchft)
+                rows[framework] = row
                 if framework == "elasticrun" and "whole" in row:
                     row["bound"] = round(BASE_MS + row["copied_mb"] * 1e6 / (0.5 * bandwidth) * 1e3, 1)
                     row["to bound"] = round(row["without build"] / row["bound"], 2)
