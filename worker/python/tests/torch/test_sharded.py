@@ -89,10 +89,10 @@ def undisturbed() -> list[float]:
     [
         (["forward:1@3"], 3, 3),
         # Those that wait at the barrier of the commit have not sealed it.
-        (["commit:2@3"], 2, 3),
+        pytest.param(["commit:2@3"], 2, 3, marks=pytest.mark.full),
         # Rank 0 has sealed the commit that others may not have.
-        (["sealed:0@4"], None, 3),
-        (["forward:0@2", "forward:3@2"], 2, 2),
+        pytest.param(["sealed:0@4"], None, 3, marks=pytest.mark.full),
+        pytest.param(["forward:0@2", "forward:3@2"], 2, 2, marks=pytest.mark.full),
         # The shards of three are in the memory of dead processes only.
         (["all:1@4"], 4, 1),
     ],
@@ -110,7 +110,7 @@ def test_survivors_go_on_from_the_shards_of_the_dead(
     assert check(output, [4, size]) == pytest.approx(undisturbed, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["hsdp", "tensor"])
+@pytest.mark.parametrize("kind", [pytest.param("hsdp", marks=pytest.mark.full), "tensor"])
 def test_meshes_of_two_dimensions_go_on_at_another_size(kind: str, tmp_path: Path) -> None:
     code, output = run("-np", "4", *command(STEPS, "none", kind=kind))
     assert code == 0, output
@@ -118,8 +118,9 @@ def test_meshes_of_two_dimensions_go_on_at_another_size(kind: str, tmp_path: Pat
     shrinks = ["-np", "4", "--min-np", "2", "--blacklist", "forever"]
     code, output = run(*shrinks, *command(STEPS, tmp_path, "forward:1@3", kind=kind))
     assert code == 0, output
-    # One of the three survivors completes no pair.
-    assert len(re.findall(r"rank \d+ of 2 equals checkpoint 3: 58 tensors", output)) == 2, output
+    # One of the three survivors completes no pair. A pair may be a step ahead of the other, which has not sealed commit 3 then.
+    equal = re.findall(r"rank \d+ of 2 equals checkpoint ([23]): 58 tensors", output)
+    assert equal in (["2", "2"], ["3", "3"]), output
     assert check(output, [4, 2]) == pytest.approx(undisturbed, abs=1e-3)
 
 
@@ -193,7 +194,7 @@ def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Start
     check(text, [4, 2], steps=None)
 
 
-@pytest.mark.parametrize("fail_rank", [0, 3])
+@pytest.mark.parametrize("fail_rank", [0, pytest.param(3, marks=pytest.mark.full)])
 def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_rank: int, tmp_path: Path) -> None:
     data = parquet.write(tmp_path / "data", rows=400)
     script = [

@@ -61,18 +61,18 @@ def undisturbed() -> dict[str, End]:
     ("kind", "events", "size"),
     [
         ("zero", ["1@3"], 3),
-        ("zero", ["0@2", "3@2"], 2),
+        pytest.param("zero", ["0@2", "3@2"], 2, marks=pytest.mark.full),
         # No worker has any state of the optimizer.
-        ("zero", ["2@0"], 3),
-        ("zero-buckets", ["0@3"], 3),
+        pytest.param("zero", ["2@0"], 3, marks=pytest.mark.full),
+        pytest.param("zero-buckets", ["0@3"], 3, marks=pytest.mark.full),
         # One of the three survivors completes no pair.
         ("pipeline", ["1@3"], 2),
-        ("pipeline", ["2@3"], 2),
+        pytest.param("pipeline", ["2@3"], 2, marks=pytest.mark.full),
         # The whole second stage is gone.
-        ("pipeline", ["1@4", "3@4"], 2),
+        pytest.param("pipeline", ["1@4", "3@4"], 2, marks=pytest.mark.full),
         # Others wait for the dead one's part of the exchange before they load. The third survivor of the pipeline takes its place.
-        ("zero-buckets", ["1@3", "load:0@3"], 2),
-        ("pipeline", ["1@3", "load:0@2"], 2),
+        pytest.param("zero-buckets", ["1@3", "load:0@3"], 2, marks=pytest.mark.full),
+        pytest.param("pipeline", ["1@3", "load:0@2"], 2, marks=pytest.mark.full),
     ],
 )
 def test_survivors_go_on_with_the_parts_of_the_dead(
@@ -94,6 +94,7 @@ def test_survivors_go_on_with_the_parts_of_the_dead(
     assert end.rates == expected.rates
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["zero", "pipeline"])
 def test_a_new_worker_gets_the_parts_of_the_dead_one(kind: str, undisturbed: dict[str, End]) -> None:
     output = train(kind, 4, "1@3")
