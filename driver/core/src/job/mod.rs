@@ -276,19 +276,13 @@ impl Job {
             if self.is_current(host, *instance) {
                 self.beat_holds(now, host, *held);
             }
-            let is_sealed = sealed.is_some_and(|commit| {
-                self.is_current(host, *instance) && self.rounds.sealed(host, commit)
-            });
-            self.answer_beat(now, host, *instance, *count, out);
-            if is_sealed && self.results.outcome().is_none() {
+            if let Some(commit) = sealed.filter(|_| self.is_current(host, *instance))
+                && self.rounds.sealed(host, commit)
+            {
                 // Hosts that are draining may be released.
-                if !self.unsettled {
-                    self.tick(now, out);
-                    self.received = now;
-                }
-                self.unsettled = true;
+                self.replication.changed_by_beat(now);
             }
-            return;
+            return self.answer_beat(now, host, *instance, *count, out);
         }
         if self.results.outcome().is_some() {
             self.tick(now, out);

@@ -170,6 +170,7 @@ fn a_draining_host_stays_until_all_members_have_sealed_the_next_round() {
     harness.seals_on("a");
     assert!(!is_released(&harness), "one of two has sealed");
     harness.seals_on("c");
+    harness.pass(Duration::from_secs(1));
     assert!(is_released(&harness));
 }
 
