@@ -194,6 +194,48 @@ def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Start
     check(text, [4, 2], steps=None)
 
 
+def test_reset_callbacks_change_the_options_of_all_workers(start: Starter) -> None:
+    """They run in survivors only, and a new worker must not train with another learning rate."""
+    text = start.job(
+        "-np 3 --min-np 3 -H localhost:3 --blacklist-cooldown-range 0 0 --max-host-failures 0 --replica-group-size all",
+        """
+        import os, signal, torch
+        import elasticrun.torch as er
+        from elasticrun import _native
+        from torch.distributed.fsdp import fully_shard
+
+        er.init()
+
+        def build(mesh):
+            model = torch.nn.Linear(9, 5)
+            fully_shard(model, mesh=mesh)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 100)
+
+        def change():
+            state.optimizer.param_groups[0]["lr"] = 0.25
+            state.others[0].base_lrs = [0.25]
+            state.note = "changed"
+
+        state = er.elastic.ShardedState(build, step=0, note="first")
+        state.register_reset_callbacks([change])
+
+        @er.elastic.run
+        def train(state):
+            while state.step < 4:
+                if state.step == 2 and er.rank() == 1 and _native.world().round == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                state.step += 1
+                state.commit()
+            rate, base = state.optimizer.param_groups[0]["lr"], state.others[0].base_lrs
+            print(f"END rate {rate} base {base} note {state.note}", flush=True)
+
+        train(state)
+        """,
+    ).succeed()
+    assert text.count("END rate 0.25 base [0.25] note changed") == 3, text
+
+
 @pytest.mark.parametrize("fail_rank", [0, pytest.param(3, marks=pytest.mark.full)])
 def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_rank: int, tmp_path: Path) -> None:
     data = parquet.write(tmp_path / "data", rows=400)

@@ -165,7 +165,7 @@ class State:
                 case SetupStep.RESTORE:
                     self.restore()
                 case SetupStep.RESET:
-                    self.on_reset()
+                    self._reset_survivor()
                 case SetupStep.REQUIRE_BASE:
                     self._require_base()
                 case SetupStep.SYNC_OWN:
@@ -208,6 +208,10 @@ class State:
         """Brings the state to the base of the round. ``fresh``: reset callbacks have changed the state of this worker."""
         # After the user's sync(), which may have been interrupted: only now does this worker hold the base.
         _native.sync(self._head_and_buffers, self._load, fresh)
+
+    def _reset_survivor(self) -> None:
+        """Calls reset callbacks, in a worker that was in an earlier round."""
+        self.on_reset()
 
     def _load_shards(self) -> None:
         """Makes a divided state for the round, and fills it from the shards of the base."""

@@ -129,13 +129,8 @@ def make_optimizer_state(
     grouping = regrouped(
         head.groupings, [[_name_of(parameter, names) for parameter in group["params"]] for group in groups]
     )
-    for group, options in zip(groups, grouping.options, strict=True):
-        group.update(options)
+    set_options(optimizer, grouping)
     local = local_optimizer(optimizer)
-    if local is not optimizer:
-        # The wrapper does the same at each step.
-        for group, own in zip(groups, local.param_groups, strict=True):
-            own.update((key, value) for key, value in group.items() if key != "params")
     local.state.clear()
     for group in local.param_groups:
         for parameter in group["params"]:
@@ -145,6 +140,17 @@ def make_optimizer_state(
                 entry[key] = _empty(parameter, kind, *stored[optimizer_name(name, key)])
             if entry:
                 local.state[parameter] = entry
+
+
+def set_options(optimizer: torch.optim.Optimizer, grouping: Grouping) -> None:
+    """Gives the groups of an optimizer their options."""
+    for group, options in zip(optimizer.param_groups, grouping.options, strict=True):
+        group.update(options)
+    local = local_optimizer(optimizer)
+    if local is not optimizer:
+        # The wrapper does the same at each step.
+        for group, own in zip(optimizer.param_groups, local.param_groups, strict=True):
+            own.update((key, value) for key, value in group.items() if key != "params")
 
 
 def _empty(parameter: torch.Tensor, kind: OptimizerTensor, dtype: str, shape: list[int]) -> torch.Tensor:

@@ -17,7 +17,7 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
     """Lengths and names of the dimensions of a mesh of ``size`` workers.
 
     Args:
-        dimensions: their names, or their lengths by name. The first one without a length has the rest of the workers.
+        dimensions: their names, or their lengths by name. The one without a length has the rest of the workers.
         size: number of workers.
 
     Raises:
@@ -32,15 +32,18 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
             raise StateError(f"mesh={dimensions!r}: dimension {name!r} must have at least 1 worker")
     product = math.prod(fixed.values())
     free = [name for name in lengths if name not in fixed]
+    if len(free) > 1:
+        raise StateError(
+            f"mesh={dimensions!r}: one dimension has the rest of the workers, so give the others their sizes, such as"
+            f" {{{free[0]!r}: None, {free[1]!r}: 4}}"
+        )
     if size % product or (not free and size != product):
         works = f"any multiple of {product}" if free else f"only {product}"
         raise StateError(
             f"a mesh of {_shown(lengths)} cannot have {size} workers: {works} works; set -np, --min-np and --max-np so"
         )
     rest = size // product
-    return [_length(lengths[name], rest if name == free[0] else 1) for name in lengths] if free else list(
-        fixed.values()
-    ), list(lengths)
+    return [rest if length is None else length for length in lengths.values()], list(lengths)
 
 
 def data_coordinates(mesh: DeviceMesh, data: Sequence[str]) -> DataCoordinates:
@@ -53,10 +56,6 @@ def data_coordinates(mesh: DeviceMesh, data: Sequence[str]) -> DataCoordinates:
     count = math.prod(ranks.shape[names.index(name)] for name in data)
     table = ranks.permute(order).reshape(count, -1)
     return DataCoordinates(dist.get_rank(), [sorted(members) for members in table.tolist()])
-
-
-def _length(length: int | None, rest: int) -> int:
-    return rest if length is None else length
 
 
 def _shown(lengths: Mapping[str, int | None]) -> str:

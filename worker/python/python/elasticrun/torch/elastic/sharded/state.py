@@ -22,7 +22,7 @@ from elasticrun.errors import StateError
 from ... import distributed
 from ..zero import is_zero, local_optimizer
 from .buffers import HostBuffers
-from .capture import Captured, Head, canonical, capture, make_optimizer_state
+from .capture import Captured, Head, canonical, capture, make_optimizer_state, set_options
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
@@ -43,7 +43,6 @@ _MAX_COPY_THREADS = 4
 
 #: Dimensions of a mesh whose workers compute one step together, on the same rows.
 _SAME_ROWS = {"tensor", "tp", "pipeline", "pp", "context", "cp", "sequence", "sp"}
-
 
 #: Dimensions of a mesh along which workers hold different parts of the model.
 _STAGES = {"pipeline", "pp"}
@@ -84,8 +83,8 @@ class ShardedState(ObjectState):
     Args:
         build: makes the model for a mesh. Returns the model, or a tuple of the model, its optimizer, and further objects
             with ``state_dict()`` and ``load_state_dict()``, such as a scheduler.
-        mesh: names of the dimensions of the mesh, or their sizes by name. One dimension may have no size (None): it has
-            the rest of the workers. Names alone: the first dimension has all workers.
+        mesh: name of the only dimension of the mesh, or the sizes of its dimensions by name. One of them may have no size
+            (None): it has the rest of the workers.
         data_dims: names of the dimensions whose workers read different rows. Default: all but those called ``tensor``, ``tp``,
             ``pipeline``, ``pp``, ``context``, ``cp``, ``sequence``, ``sp``. The others read the same rows: a data set or a
             sampler of the state gives them the same batches, and counts them once.
@@ -204,9 +203,11 @@ class ShardedState(ObjectState):
         captured, layout = self._prepare()
         assert self._divisions is not None
         self._divisions.check(layout)
-        if not self._has_same_values():
+        if not self._has_same_values(captured):
             # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
             self._broadcast()
+            self._take_options(captured)
+            captured, layout = self._prepare()
         self._write_shard(captured, layout, first=True)
         barrier()
         _native.all_sealed()
@@ -246,6 +247,8 @@ class ShardedState(ObjectState):
         self.others = ()
         self.mesh = cast(Any, None)
         self.data_rank, self.data_size = 0, 1
+        #: Whether this worker was in an earlier round, so that its reset callbacks have run.
+        self._is_survivor = False
         #: What the commit that has begun writes, if it began with an exchange.
         self._prepared: tuple[Captured, _native.Layout] | None = None
 
@@ -275,12 +278,30 @@ class ShardedState(ObjectState):
         captured = capture(self.model, self.optimizer, self.others)
         return captured, self._divisions.layout(captured)
 
-    def _has_same_values(self) -> bool:
-        """Whether all workers have the same replicated values. All workers call it."""
+    def _reset_survivor(self) -> None:
+        self._is_survivor = True
+        super()._reset_survivor()
+
+    def _take_options(self, captured: Captured) -> None:
+        """Gives optimizer and further objects the options of the first survivor that has the same groups. All workers call it."""
+        (own,) = captured.head.groupings
+        gathered = allgather_object((self._is_survivor, own), "the options of a sharded state")
+        # The sort is stable.
+        groupings = [grouping for _, grouping in sorted(gathered, key=lambda told: not told[0])]
+        grouping = regrouped(groupings, own.names)
+        if self.optimizer is not None:
+            set_options(self.optimizer, grouping)
+        for other, state in zip(self.others, grouping.others, strict=True):
+            other.load_state_dict(state)
+
+    def _has_same_values(self, captured: Captured) -> bool:
+        """Whether all workers have the same replicated values and options. All workers call it."""
         payload = self._payload().copy()
         digest = hashlib.blake2b(payload.head, digest_size=16)
         for view in payload.views():
             digest.update(view)
+        # Those of the stages of a pipeline differ, so that they are always exchanged.
+        digest.update(pickle.dumps(captured.head.groupings, protocol=5))
         return len(set(allgather_object(digest.digest(), "the values of a sharded state"))) == 1
 
     def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:

@@ -1,0 +1,28 @@
+"""The shape of a mesh follows from its number of workers."""
+
+import pytest
+
+from elasticrun.errors import StateError
+from elasticrun.torch.elastic.sharded.mesh_shape import mesh_shape
+
+
+def test_one_dimension_has_the_rest() -> None:
+    assert mesh_shape(("shard",), 5) == ([5], ["shard"])
+    assert mesh_shape({"replicate": None, "shard": 4}, 8) == ([2, 4], ["replicate", "shard"])
+    assert mesh_shape({"data": 2, "tensor": 2}, 4) == ([2, 2], ["data", "tensor"])
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "size", "message"),
+    [
+        ((), 4, "at least one name"),
+        (("shard", "shard"), 4, "each once"),
+        (("replicate", "shard"), 4, "give the others their sizes"),
+        ({"shard": 0}, 4, "at least 1 worker"),
+        ({"data": None, "tensor": 2}, 7, r"cannot have 7 workers: any multiple of 2 works"),
+        ({"data": 2, "tensor": 2}, 6, r"cannot have 6 workers: only 4 works"),
+    ],
+)
+def test_a_mesh_that_cannot_be_says_what_works(dimensions: object, size: int, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        mesh_shape(dimensions, size)  # type: ignore[arg-type]
