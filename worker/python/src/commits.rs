@@ -32,13 +32,14 @@ pub(crate) fn commit(
     let payload = Payload::new(head, buffers)?;
     use_worker(py, |worker| {
         let sealed = py.detach(|| worker.seal(&Saved(&payload)));
-        let CommitId {
-            epoch,
-            round,
-            count,
-        } = sealed.map_err(|error| error::from_worker(py, &error))?;
-        Ok((epoch.0, round.0, count))
+        let id = sealed.map_err(|error| error::from_worker(py, &error))?;
+        Ok(numbers(id))
     })
+}
+
+/// The id of a commit as epoch, round and count.
+pub(crate) fn numbers(id: CommitId) -> (u64, u64, u64) {
+    (id.epoch.0, id.round.0, id.count)
 }
 
 /// One boundary. False: continue to train. True: this is the common boundary of all members; call `commit()` and raise what

@@ -11,13 +11,13 @@ use elasticrun_reshard::{
     Axis, Body, Differences, Division, Dtype, Fetch, Holder, Layout, Mesh, Plan, Run, Seat, Source,
     Tensor,
 };
-use elasticrun_worker::{CommitId, DividedBase, Shard, State, Worker, state};
+use elasticrun_worker::{DividedBase, Shard, State, Worker, state};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
 
-use crate::{dtype::Memory, error, process::use_worker, round::collective_queue};
+use crate::{commits::numbers, dtype::Memory, error, process::use_worker, round::collective_queue};
 
 /// A mesh: its shape, and the shard at each of its coordinates in row-major order.
 type MeshSpec = (Vec<u32>, Vec<u32>);
@@ -210,12 +210,8 @@ pub(crate) fn commit_shard(
             true => worker.seal_first_shard(part, &saved),
             false => worker.seal_shard(part, &saved),
         });
-        let CommitId {
-            epoch,
-            round,
-            count,
-        } = sealed.map_err(|error| error::from_worker(py, &error))?;
-        Ok((epoch.0, round.0, count))
+        let id = sealed.map_err(|error| error::from_worker(py, &error))?;
+        Ok(numbers(id))
     })
 }
 

@@ -172,6 +172,11 @@ impl Mapping {
         )
     }
 
+    /// As [`read_only`](Self::read_only). Pages are mapped when they are read: for a reader of parts.
+    pub fn read_only_in_parts(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
+        Self::with(fd, len, ProtFlags::READ, MapFlags::SHARED)
+    }
+
     fn with(fd: &impl AsFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self, Error> {
         let fail = |source| Error::Map {
             len: len as u64,

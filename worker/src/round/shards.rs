@@ -138,7 +138,7 @@ pub(crate) fn open_divided(
         base.remote.entry(holder.shard).or_default().push(keeper);
     }
     for LocalCopy { shard, fds, .. } in local {
-        let commit = CommitReader::open(fds)?.read(id)?;
+        let commit = CommitReader::open(fds)?.read_in_parts(id)?;
         if commit.info().key() == base.key(shard) {
             base.copies.insert(shard, commit);
             base.remote.remove(&shard);

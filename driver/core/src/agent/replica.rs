@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use elasticrun_protocol::{
     AgentReport, CommitId, CommitKey, Process, Round,
-    control::{AdoptedRound, Keeper, ReplicaSource},
+    control::{Keeper, ReplicaSource},
 };
 
 use super::{Command, Copied, Machine, Memory, stored::NO_SLOT};
@@ -251,13 +251,9 @@ impl Machine {
         }
     }
 
-    /// The newest commit in the memory of this host, for the driver. It decides by it where replicas are needed, and whether
-    /// all shards of the base are needed.
+    /// The newest commit in the memory of this host, for the driver.
     pub(super) fn held_in_memory(&self, memory: &dyn Memory) -> Option<CommitId> {
-        let is_divided = self.started.as_ref().is_some_and(AdoptedRound::is_divided);
-        if self.setup.replication.is_none() && !is_divided {
-            return None;
-        }
+        self.setup.replication?;
         let processes = self.workers.keys().chain(&self.kept);
         let newest = processes.filter_map(|process| memory.newest(*process));
         newest.max()

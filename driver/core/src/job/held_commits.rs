@@ -33,12 +33,18 @@ impl Job {
         is_safe || planted(Mutant::NewcomerHolds)
     }
 
-    /// Records the newest commit in the memory of a host, as a heartbeat says. A heartbeat has no consequence itself: what
-    /// follows does so as of a deadline.
-    pub(super) fn beat_holds(&mut self, now: Time, host: &HostId, commit: Option<CommitId>) {
-        let round = commit.filter(|commit| commit.count > 0 && self.is_divided());
-        let is_complete = round.is_some_and(|commit| self.rounds.all_have_sealed(commit.round));
-        if self.holds(host, commit) || is_complete {
+    /// Records what a heartbeat says of a host: the newest commit in its memory, and the newest one of a divided state that all
+    /// members of the round there have sealed. A heartbeat has no consequence itself: what follows does so as of a deadline.
+    pub(super) fn beat_holds(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        held: Option<CommitId>,
+        sealed: Option<CommitId>,
+    ) {
+        let is_held = self.holds(host, held);
+        let is_sealed = sealed.is_some_and(|commit| self.rounds.sealed(host, commit));
+        if is_held || is_sealed {
             self.replication.changed_by_beat(now);
         }
     }

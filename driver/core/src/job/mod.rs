@@ -274,13 +274,7 @@ impl Job {
         } = &event
         {
             if self.is_current(host, *instance) {
-                self.beat_holds(now, host, *held);
-            }
-            if let Some(commit) = sealed.filter(|_| self.is_current(host, *instance))
-                && self.rounds.sealed(host, commit)
-            {
-                // Hosts that are draining may be released.
-                self.replication.changed_by_beat(now);
+                self.beat_holds(now, host, *held, *sealed);
             }
             return self.answer_beat(now, host, *instance, *count, out);
         }

@@ -173,12 +173,9 @@ impl Job {
         }
         self.rounds.skip_to(adoption.seen.max(adoption.released));
         if let Some(round) = &adoption.round {
-            let is_divided = round.is_divided() && round.base.is_some();
-            let mut commits = adoption.kept.iter().flat_map(|kept| &kept.commits);
-            let have_all = commits.any(|id| id.round == round.round && id.count > 0);
-            let has_base = |worker: &AdoptedWorker| match is_divided {
-                true => have_all,
-                false => round.base.is_none() || worker.commit == round.base,
+            // Of a divided base each member may need all shards. Heartbeats say when none does.
+            let has_base = |worker: &AdoptedWorker| {
+                round.base.is_none() || !round.is_divided() && worker.commit == round.base
             };
             let holds = |worker: &&AdoptedWorker| {
                 worker.phase == (AdoptedPhase::Training { round: round.round }) && has_base(worker)

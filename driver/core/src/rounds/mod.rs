@@ -167,18 +167,10 @@ impl Rounds {
         let Phase::Training(training) = &mut self.phase else {
             return false;
         };
-        let is_of_round = commit.round == training.round;
-        let is_last = is_of_round && training.unsealed.remove(host) && training.unsealed.is_empty();
-        is_last && self.all_have_sealed(commit.round)
-    }
-
-    /// All members of this round have sealed its first commit, so none needs its base any more. Returns whether that is news
-    /// of the round that trains.
-    pub fn all_have_sealed(&mut self, round: Round) -> bool {
-        let Phase::Training(training) = &mut self.phase else {
-            return false;
-        };
-        let is_news = training.round == round && training.holders < training.size;
+        let is_last = commit.round == training.round
+            && training.unsealed.remove(host)
+            && training.unsealed.is_empty();
+        let is_news = is_last && training.holders < training.size;
         if is_news {
             training.holders = training.size;
         }

@@ -79,8 +79,8 @@ pub struct Training {
     /// The number of members that held the base, or of all members if there was none. They need no fetch from a keeper. Of a
     /// divided base: of all members once they have sealed the first commit of the round, and none before.
     pub holders: u32,
-    /// Hosts of which not all members are known to have sealed commit 0 of the round. Empty unless the base is divided among
-    /// workers.
+    /// Hosts of which not all members are known to have sealed commit 0 of the round. It counts only if the base is divided
+    /// among workers.
     pub unsealed: BTreeSet<HostId>,
     /// The hold, if the members are to leave.
     pub hold: Option<Hold>,

@@ -177,8 +177,7 @@ pub enum AgentReport {
         /// The number of heartbeats of this agent including this one, from 1.
         #[serde(default)]
         count: u64,
-        /// The newest commit in the memory of this host. Only if [`Setup::replication`] is set, or the state is divided among
-        /// the workers.
+        /// The newest commit in the memory of this host. Only if [`Setup::replication`] is set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<CommitId>,
         /// The newest commit that all members of the round on this host have sealed. Only of a state that is divided among

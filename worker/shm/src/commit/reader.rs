@@ -1,6 +1,6 @@
 //! Reading the commits of a worker, running or dead.
 
-use std::sync::Arc;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use elasticrun_protocol::CommitId;
 
@@ -9,7 +9,7 @@ use super::{
     layout::{BODY, Header, Info, MAX_BUFFERS},
     states::{States, find, newest, read_states},
 };
-use crate::memfd::{Mapping, PAGE};
+use crate::memfd::{self, Mapping, PAGE};
 
 /// Reads the commit memory of a worker process: a dead one, a live one, or this one.
 ///
@@ -66,14 +66,31 @@ impl CommitReader {
         self.map(buffer, seal, info)
     }
 
+    /// As [`CommitReader::read`], for a caller that reads parts of the commit. Pages are mapped when they are read.
+    pub fn read_in_parts(&self, id: CommitId) -> Result<Commit, Error> {
+        let seen = self.read_states()?;
+        let (buffer, seal, info) = find(&seen, id).ok_or(Error::Gone { id })?;
+        self.map_with(buffer, seal, info, Mapping::read_only_in_parts)
+    }
+
     pub(super) fn map(&self, buffer: usize, seal: u64, info: Info) -> Result<Commit, Error> {
+        self.map_with(buffer, seal, info, Mapping::read_only)
+    }
+
+    fn map_with(
+        &self,
+        buffer: usize,
+        seal: u64,
+        info: Info,
+        map: impl FnOnce(&OwnedFd, usize) -> Result<Mapping, memfd::Error>,
+    ) -> Result<Commit, Error> {
         let id = info.id;
         let len = usize::try_from(info.len).map_err(|_| Error::Gone { id })?;
         Ok(Commit {
             info,
             seal,
             header: Arc::clone(&self.headers[buffer]),
-            body: Mapping::read_only(&self.fds[buffer], BODY + len)?,
+            body: map(&self.fds[buffer], BODY + len)?,
         })
     }
 }

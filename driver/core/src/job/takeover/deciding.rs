@@ -167,7 +167,7 @@ impl Job {
             .started(now, round, self.lineage.newest(), order);
         self.rounds.adopt(Training {
             round,
-            unsealed: BTreeSet::new(),
+            unsealed: members.keys().cloned().collect(),
             members,
             size,
             holders: self
