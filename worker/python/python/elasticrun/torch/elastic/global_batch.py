@@ -33,10 +33,8 @@ class MicroBatch:
         """A context for forward and backward: workers exchange gradients in the last micro-batch only."""
         if hasattr(model, "set_requires_gradient_sync"):
             return _fsdp(model, self.is_last)
-        if not self.is_last and hasattr(model, "no_sync"):
-            context: AbstractContextManager[None] = model.no_sync()
-            return context
-        return nullcontext()
+        no_sync: Callable[[], AbstractContextManager[None]] | None = getattr(model, "no_sync", None)
+        return nullcontext() if self.is_last or no_sync is None else no_sync()
 
 
 class GlobalBatch:

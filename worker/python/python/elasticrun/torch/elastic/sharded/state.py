@@ -217,9 +217,9 @@ class ShardedState(ObjectState):
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
         # commit of different layouts would never be complete.
-        _, layout = self._prepared = self._prepare()
+        self._prepared = self._prepare()
         assert self._divisions is not None
-        self._divisions.check(layout)
+        self._divisions.check(self._prepared[1])
         super()._agree()
 
     def _save_locally(self) -> None:
