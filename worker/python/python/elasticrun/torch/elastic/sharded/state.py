@@ -111,6 +111,9 @@ class ShardedState(ObjectState):
         data_rank: int
         data_size: int
 
+    #: What the commit that has begun writes, if it began with an exchange.
+    _prepared: tuple[Captured, _native.Layout] | None
+
     def __init__(
         self,
         build: Callable[[DeviceMesh], Built],
@@ -217,9 +220,10 @@ class ShardedState(ObjectState):
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
         # commit of different layouts would never be complete.
-        self._prepared = self._prepare()
+        captured, layout = self._prepare()
+        self._prepared = captured, layout
         assert self._divisions is not None
-        self._divisions.check(self._prepared[1])
+        self._divisions.check(layout)
         super()._agree()
 
     def _save_locally(self) -> None:
@@ -249,8 +253,7 @@ class ShardedState(ObjectState):
         self.data_rank, self.data_size = 0, 1
         #: Whether this worker was in an earlier round, so that its reset callbacks have run.
         self._is_survivor = False
-        #: What the commit that has begun writes, if it began with an exchange.
-        self._prepared: tuple[Captured, _native.Layout] | None = None
+        self._prepared = None
 
     def _adopt(self, built: Built) -> None:
         parts = built if isinstance(built, tuple) else (built,)
