@@ -52,6 +52,7 @@ mod group_order;
 mod image;
 mod ngram;
 mod options;
+pub mod parts;
 mod piece;
 mod predicate;
 mod reader;

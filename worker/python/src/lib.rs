@@ -45,7 +45,9 @@ mod _native {
         commits::{
             boundary, commit, lacks_base, leave_at_boundary, refuse_commits, with_newest_commit,
         },
-        data::{Batch, Column, Data, Image, PlanPreview, columns, images, note, plan},
+        data::{
+            Batch, Column, Data, Image, Plain, PlanPreview, PyParts, columns, images, note, plan,
+        },
         keys::Keys,
         process::{fail, finish, in_round, init, shutdown, world},
         rendezvous::{

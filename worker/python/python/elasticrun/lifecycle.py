@@ -101,6 +101,11 @@ def is_initialized() -> bool:
     return _owner is not None
 
 
+def is_in_job() -> bool:
+    """Whether an agent has started this process."""
+    return "ELASTICRUN_AGENT_SOCKET" in os.environ
+
+
 def world() -> WorldInfo:
     """Ranks, sizes and round of this process as one consistent record.
 

@@ -22,11 +22,13 @@ use pyo3::{
 mod condition;
 mod extent;
 mod image;
+mod parts;
 mod plan_preview;
 mod values;
 
 pub(crate) use extent::{columns, note};
 pub(crate) use image::{Image, images};
+pub(crate) use parts::{Plain, PyParts};
 pub(crate) use plan_preview::{PlanPreview, plan};
 
 use crate::error;
@@ -308,6 +310,15 @@ impl Batch {
             .column(name)
             .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
         values::list(py, &*column.array)
+    }
+
+    /// A column as plain memory; None if it has a type without one.
+    fn parts(&self, name: &str) -> PyResult<Option<PyParts>> {
+        let column = self
+            .0
+            .column(name)
+            .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        Ok(PyParts::of(column))
     }
 
     /// Rows that were processed for the batch, including rows that a predicate dropped.

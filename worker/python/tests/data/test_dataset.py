@@ -58,23 +58,13 @@ def test_columns_are_arrays_over_the_memory_of_the_batch(tmp_path):
     assert batch["x"].shape == (10, 3) and batch["x"].dtype == np.float32
     assert (batch["x"] == batch["index"][:, None]).all()
     assert list(batch["name"]) == [f"row {index}" for index in batch["index"]]
-    tensors = batch.torch()
+    with pytest.warns(RuntimeWarning, match=r"leave out the columns name \(Utf8\)"):
+        tensors = batch.torch()
     assert set(tensors) == {"index", "x"} and tensors["x"].shape == (10, 3)
     assert tensors["x"].data_ptr() == batch["x"].ctypes.data
     table = batch.arrow()
     assert isinstance(table, pa.RecordBatch) and table.column("x").to_pylist() == batch["x"].tolist()
     assert pa.record_batch(batch).equals(table)
-
-
-def test_columns_that_are_no_tensors_are_left_out(tmp_path):
-    path = tmp_path / "rows.parquet"
-    places = pa.array([{"x": 1}, {"x": 2}])
-    days = pa.array([0, 1], type=pa.date32())
-    pq.write_table(pa.table({"index": [0, 1], "place": places, "day": days}), path)
-    batch = next(iter(ParquetDataset(path, batch_size=2)))
-    assert "index" in batch.torch() and "place" not in batch.torch()
-    with pytest.raises(TypeError, match="no array of NumPy"):
-        batch["place"]
 
 
 def test_a_batch_outlives_its_data_set(tmp_path):
@@ -264,17 +254,35 @@ def test_a_mixture_comes_back(tmp_path):
     assert sum(batch.rows for batch in other) == 500 - sum(part.progress().done for part in data.datasets)
 
 
-def test_an_epoch_that_is_over_and_is_iterated_again_is_told_once(tmp_path, recwarn):
+def test_each_iteration_is_an_epoch(tmp_path):
     data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
-    for _ in data.epochs(2):
+    orders = []
+    for epoch in range(3):
+        assert len(data) == 10
+        orders.append([int(index) for batch in data for index in batch["index"]])
+        assert data.epoch == epoch and sorted(orders[-1]) == list(range(1000))
+    assert orders[0] != orders[1] != orders[2]
+    # A loop that has left the epoch early goes on with it.
+    next(iter(data))
+    assert data.epoch == 3 and len(list(data)) == 9
+    # epochs() counts, and a second iteration within one of its epochs has nothing to give.
+    seen = []
+    for epoch in data.epochs(6):
         assert len(list(data)) == 10
-    list(data)
-    data.next_epoch()
-    assert not recwarn.list and len(list(data)) == 10
-    with pytest.warns(RuntimeWarning, match=r"the epoch is over, so this iteration has no batches: `for epoch in data"):
-        assert list(data) == []
-    recwarn.clear()
-    assert list(data) == [] and not recwarn.list
+        with pytest.warns(RuntimeWarning, match="the epoch is over, so this iteration has no batches"):
+            assert list(data) == []
+        seen.append(epoch)
+    assert seen == [4, 5] and data.epoch == 6
+
+
+def test_a_mixture_and_a_loader_go_on_with_the_next_epoch(tmp_path):
+    parts = [ParquetDataset(parquet.write(tmp_path / name), batch_size=100) for name in "ab"]
+    mixture = Mixture(parts)
+    assert [len(list(mixture)) for _ in range(2)] == [20, 20] and mixture.epoch == 1
+    data = ParquetDataset(tmp_path / "a", batch_size=100, columns=["index"])
+    loader = torch_loader(data)
+    for _ in range(3):
+        assert len(loader) == 10 and len(list(loader)) == 10
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -294,14 +302,56 @@ def test_what_is_wrong_is_named(tmp_path):
         ParquetDataset(path, batch_size=1, columns=["y"])
     with pytest.raises(DataError, match="nowhere"):
         ParquetDataset(tmp_path / "nowhere", batch_size=1)
-    with pytest.raises(DataError, match="names are taken as they are, so give the directory instead of a pattern"):
-        ParquetDataset(tmp_path / "data" / "*.parquet", batch_size=1)
+    with pytest.raises(DataError, match=r"other-\*\.parquet: no file matches this pattern"):
+        ParquetDataset(tmp_path / "data" / "other-*.parquet", batch_size=1)
 
 
-def test_reading_before_init_names_what_was_called(tmp_path):
-    program = f"from elasticrun.data import ParquetDataset; iter(ParquetDataset({str(parquet.write(tmp_path))!r}, batch_size=1))"
+def test_patterns_are_the_files_that_match(tmp_path):
+    path = parquet.write(tmp_path / "data", files=3)
+    names = sorted(file.name for file in path.iterdir())
+    assert ParquetDataset(path / "*.parquet", batch_size=1).files == 3
+    assert ParquetDataset(tmp_path / "**" / names[0], batch_size=1).files == 1
+    # What is named so is no pattern.
+    (path / names[0]).rename(path / "[0].parquet")
+    assert ParquetDataset([path / "[0].parquet", path / names[1]], batch_size=1).files == 2
+
+
+def test_reading_alone_needs_no_init(tmp_path):
+    program = f"""
+from elasticrun.data import ParquetDataset
+data = ParquetDataset({str(parquet.write(tmp_path))!r}, batch_size=100)
+print(len(data), sum(batch.rows for _ in range(2) for batch in data))
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "ParquetDataset.__iter__() was called before init(): call elasticrun.init() first" in done.stderr
+    assert done.stdout == "10 2000\n", done.stderr
+
+
+def test_reading_before_init_in_a_job_names_what_was_called(start, tmp_path):
+    text = start.job(
+        "-np 2",
+        f"""
+        from elasticrun.data import ParquetDataset
+        iter(ParquetDataset({str(parquet.write(tmp_path / "data"))!r}, batch_size=1))
+        """,
+    ).fail()
+    assert "ParquetDataset.__iter__() was called before init(): call elasticrun.init() first" in text
+
+
+def test_the_steps_of_an_epoch_are_known_before_the_first_round(start, tmp_path):
+    text = start.job(
+        "-np 3",
+        f"""
+        import elasticrun as e
+        from elasticrun.data import ParquetDataset
+        path = {str(parquet.write(tmp_path / "data"))!r}
+        data = ParquetDataset(path, batch_size=100)
+        other = ParquetDataset(path, order="deterministic", global_batch_size=64)
+        e.init()
+        print("BEFORE", len(data), len(other), flush=True)
+        print("IN", len(list(data)), len(list(other)), flush=True)
+        """,
+    ).succeed()
+    assert text.count("BEFORE 4 16") == text.count("IN 4 16") == 3, text
 
 
 def test_a_file_that_goes_while_it_is_read_is_named(tmp_path):
@@ -347,7 +397,7 @@ def test_rows_that_are_not_wanted_are_left_out(tmp_path, where, kept):
     data = ParquetDataset(parquet.write(tmp_path), batch_size=50, where=where)
     rows = [int(index) for batch in data for index in batch["index"]]
     assert sorted(rows) == list(kept)
-    assert len(data) == 0
+    assert data.progress().steps_left == 0
 
 
 def test_a_condition_that_is_none_is_told(tmp_path):

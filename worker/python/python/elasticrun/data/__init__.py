@@ -21,6 +21,7 @@ from . import _handler
 from .adapters import tf_dataset, torch_loader
 from .batch import Batch
 from .dataset import ParquetDataset
+from .forms import Fill, Nest, Pack, Pad
 from .mixture import Mixture, WeightedSamplingReader
 from .ngram import NGram
 from .progress import Progress
@@ -30,9 +31,13 @@ from .transform import TransformSpec, edit_field
 
 __all__ = [
     "Batch",
+    "Fill",
     "IntersectIndexSelector",
     "Mixture",
     "NGram",
+    "Nest",
+    "Pack",
+    "Pad",
     "ParquetDataset",
     "Progress",
     "Reader",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .dataset import ParquetDataset
+from .forms import Pack
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -16,7 +17,8 @@ __all__ = ["tf_dataset", "torch_loader"]
 
 
 def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
-    """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch.
+    """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch, and of the next epoch in the
+    next loop. Its length is that of ``data``.
 
     Args:
         data: its threads read and decode rows, so the loader needs no processes.
@@ -30,6 +32,9 @@ def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataL
     class Batches(IterableDataset[dict[str, Any]]):
         def __iter__(self) -> Iterator[dict[str, Any]]:
             return (batch.torch() for batch in data)
+
+        def __len__(self) -> int:
+            return len(data)
 
     for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler", "collate_fn"):
         if name in options:
@@ -45,7 +50,12 @@ def tf_dataset(data: ParquetDataset) -> tf.data.Dataset:
     """
     import tensorflow as tf
 
-    signature = {name: tf.TensorSpec(shape=None, dtype=_kind(name, kind)) for name, kind in data.schema.items()}
+    kinds = {name: _kind(name, kind) for name, kind in data.schema.items()}
+    forms = data._columns.forms
+    kinds |= {
+        further: "int64" if isinstance(forms[name], Pack) else "bool" for further, name in data._columns.further.items()
+    }
+    signature = {name: tf.TensorSpec(shape=None, dtype=kind) for name, kind in kinds.items()}
 
     def batches() -> Iterator[dict[str, Any]]:
         for batch in data:

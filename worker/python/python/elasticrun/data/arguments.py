@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
+from collections.abc import Sequence
 
-__all__ = ["number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step"]
+from ..errors import DataError
+
+__all__ = ["files", "number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step"]
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -69,3 +74,22 @@ def number_of_bytes(name: str, amount: int | str) -> int:
     if number <= 0:
         raise ValueError(f"{name}={amount!r}: must be more than 0")
     return int(number * _UNITS[unit])
+
+
+def files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Paths and addresses, with local patterns replaced by the files that match, in the order of their names.
+
+    Raises:
+        DataError: no file matches a pattern.
+    """
+    found: list[str] = []
+    for given in paths:
+        path = os.fspath(given)
+        if "://" in path or not glob.has_magic(path) or os.path.exists(path):
+            found.append(path)
+            continue
+        matching = sorted(glob.glob(path, recursive=True))
+        if not matching:
+            raise DataError(f"{path}: no file matches this pattern")
+        found += matching
+    return found

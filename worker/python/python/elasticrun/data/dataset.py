@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
-from .batch import Batch
+from .batch import Batch, Columns
+from .forms import Form, check
 from .progress import Progress, Rate
 from .transform import TransformedBatch
 
@@ -31,15 +32,17 @@ _MANY_PASSES = 4
 class ParquetDataset:
     """The rows of Parquet files, shuffled, and divided among the workers of the job.
 
-    Iterating returns the rest of the current epoch in batches of this worker's rows. All workers have the same number of
-    batches. The last batches of some workers may have fewer rows, or none. Call the collectives of the step in any case.
+    Iterating returns the rest of the current epoch in batches of this worker's rows. An iteration behind one that has come to the
+    end of the epoch begins the next epoch. All workers have the same number of batches. The last batches of some workers may have
+    fewer rows, or none. Call the collectives of the step in any case.
 
     Make the data set an attribute of the state. Each row of an epoch is then committed exactly once, through failures and
     resizes. Rows processed since the last commit are read again after a failure. A commit or a check for host updates covers
     the last batch returned: call them after the step.
 
     Args:
-        paths: one or several files or directories, which are searched recursively. ``file://``, ``s3://`` and ``gs://`` addresses
+        paths: one or several files, directories, which are searched recursively, or patterns such as ``/data/part-*.parquet`` and
+            ``/data/**/*.parquet``. ``file://``, ``s3://`` and ``gs://`` addresses
             take credentials from the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
             ignored.
         batch_size: rows of this worker at each step, at least 1. May differ between workers. Not for
@@ -52,6 +55,8 @@ class ParquetDataset:
             Must be at least the maximum number of workers. Another number gives another order.
         lanes: the former name of ``stripes``.
         columns: names of the columns to read, by default all.
+        forms: forms of columns by name, where their type leaves a choice: ``{"tokens": Pad(0), "label": Fill(-1)}``. See
+            :class:`Pad`, :class:`Pack`, :class:`Nest` and :class:`Fill`. A field of a structure is named ``place.x``.
         shuffle: whether rows are shuffled, differently in each epoch.
         seed: key of the order. Must be the same in all workers.
         shuffle_rows: size of the shuffle buffer.
@@ -91,6 +96,7 @@ class ParquetDataset:
         stripes: int | None = None,
         lanes: int | None = None,
         columns: Sequence[str] | None = None,
+        forms: Mapping[str, Form] | None = None,
         shuffle: bool = True,
         seed: int = 0,
         shuffle_rows: int = 16_384,
@@ -121,7 +127,7 @@ class ParquetDataset:
         stripes = arguments.number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
-        addresses = [os.fspath(path) for path in several]
+        addresses = arguments.files(several)
         self._fields = _stored_fields(addresses, codecs)
         self._transform = transform
         self._data = _native.Data(
@@ -143,6 +149,7 @@ class ParquetDataset:
             windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
         )
         self._kinds = dict(self._data.schema())
+        self._columns = Columns(self._kinds, check(forms, self._kinds))
         #: Rows of this worker at each step; None in ``order="deterministic"``.
         self.batch_size = batch_size
         #: Rows of all workers at each step in ``order="deterministic"``.
@@ -152,10 +159,12 @@ class ParquetDataset:
         self._may_warn = deterministic
         #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
-        self._is_shard = False
+        #: Whether this process reads one of so many shards, without a job.
+        self._is_shard, self._shards = False, 1
         #: Whether all batches of this epoch were returned.
         self._has_ended = False
-        self._may_warn_of_end = True
+        #: Whether a loop over :meth:`epochs` goes on to the next epoch.
+        self._is_in_epochs = False
         self._rate = Rate()
 
     @property
@@ -189,11 +198,34 @@ class ParquetDataset:
         return self._data.skipped()
 
     def __len__(self) -> int:
-        """Remaining batches of this epoch, the same in all workers; 0 before the first round."""
+        """Batches of the next iteration, the same in all workers: the rest of this epoch, or those of the next one if an iteration
+        has come to the end. Before the first round those of an epoch with ``elasticrun.size()`` workers of equal weight."""
+        if self._has_ended:
+            return self._steps_of(self.rows)
+        if self._round is None and not self._is_shard:
+            return self._steps_of(self._data.position()[1])
+        return self._steps_left()
+
+    def _steps_left(self) -> int:
         return self._data.position()[3]
 
+    def _steps_of(self, rows: int) -> int:
+        """Steps in which the workers read so many rows."""
+        if self.global_batch_size is not None:
+            return -(-rows // self.global_batch_size)
+        assert self.batch_size is not None
+        return -(-rows // (self._number_of_shares() * self.batch_size))
+
+    def _number_of_shares(self) -> int:
+        if self._is_shard:
+            return self._shards
+        if not lifecycle.is_initialized():
+            return 1
+        return _coordinates.current().count if lifecycle.has_joined() else lifecycle.size()
+
     def __iter__(self) -> Iterator[Batch]:
-        """The remaining batches of the epoch.
+        """The remaining batches of the epoch, or those of the next one if the iteration before has come to the end.
+        A process without ``init()`` and outside of a job reads all rows.
 
         Raises:
             DataError: a row group cannot be read. No row is lost; the next iteration tries again.
@@ -201,16 +233,17 @@ class ParquetDataset:
             WorkersFailed: the round is over.
         """
         self._require_round("__iter__")
-        return self._batches()
-
-    def _batches(self) -> Iterator[Batch]:
-        if self._has_ended and self._may_warn_of_end:
-            self._may_warn_of_end = False
+        if self._has_ended and self._is_in_epochs:
             warnings.warn(
-                "the epoch is over, so this iteration has no batches: `for epoch in data.epochs(n)` goes on to the next one",
+                "the epoch is over, so this iteration has no batches: the loop over epochs() goes on to the next one",
                 RuntimeWarning,
                 stacklevel=2,
             )
+        elif self._has_ended:
+            self.next_epoch()
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
         while (batch := self._data.next_batch()) is not None:
             self._rate.count(batch.processed())
             if self._may_warn:
@@ -239,7 +272,7 @@ class ParquetDataset:
 
     def _given(self, batch: _native.Batch) -> Batch:
         """The batch for the user: decoded and transformed."""
-        given = Batch(batch, None if self._fields is None else self._decoded, self._kinds)
+        given = Batch(batch, None if self._fields is None else self._decoded, self._columns)
         return given if self._transform is None else TransformedBatch(given, self._transform(given))
 
     def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
@@ -265,9 +298,15 @@ class ParquetDataset:
             for batch in data:
                 ...
         """
-        while self.epoch < stop:
-            yield self.epoch
+        if self._has_ended:
             self.next_epoch()
+        self._is_in_epochs = True
+        try:
+            while self.epoch < stop:
+                yield self.epoch
+                self.next_epoch()
+        finally:
+            self._is_in_epochs = False
 
     def next_epoch(self) -> None:
         """Goes to the start of the next epoch, in all workers at the same step. The rest of this epoch is not read."""
@@ -317,13 +356,14 @@ class ParquetDataset:
         # Workers of one coordinate read the same rows, which count once.
         self._data.enter(places.index, hellos, places.is_first)
         self._data.audit_round()
+        self._is_shard = False
         self._round = _this_round()
         self._has_ended = False
 
     def _enter_shard(self, shard: int, count: int) -> None:
         """Without a job: this process only reads one of ``count`` shards."""
         self._data.enter_shard(shard, count)
-        self._is_shard = True
+        self._is_shard, self._shards = True, count
 
     def _agree(self) -> None:
         """Before a commit: exchanges the processed rows among all workers."""
@@ -354,7 +394,9 @@ class ParquetDataset:
     def _require_round(self, method: str) -> None:
         if self._is_shard:
             return
-        if self._round is None:
+        if not lifecycle.is_initialized() and not lifecycle.is_in_job():
+            self._enter_shard(0, 1)
+        elif self._round is None:
             lifecycle.collective_queue(f"ParquetDataset.{method}")
             self._enter()
         elif self._round != _this_round():

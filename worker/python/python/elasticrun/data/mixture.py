@@ -43,6 +43,8 @@ class Mixture:
             raise ValueError("Mixture: at least one data set is needed")
         self._weights = None if weights is None else _weights("weights", weights, len(self.datasets))
         self._taken = [0] * len(self.datasets)
+        #: Whether all batches of this epoch were returned.
+        self._has_ended = False
 
     @property
     def epoch(self) -> int:
@@ -55,16 +57,25 @@ class Mixture:
         return sum(data.rows for data in self.datasets)
 
     def __len__(self) -> int:
-        """Remaining batches of this epoch, the same in all workers."""
+        """Batches of the next iteration; see :class:`ParquetDataset`."""
+        if self._has_ended:
+            return sum(data._steps_of(data.rows) for data in self.datasets)
         return sum(len(data) for data in self.datasets)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The remaining batches of the epoch. Raises as iterating over a :class:`ParquetDataset` does."""
+        """The remaining batches of the epoch, or those of the next one if the iteration before has come to the end. Raises as
+        iterating over a :class:`ParquetDataset` does."""
+        if self._has_ended:
+            self.next_epoch()
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
         parts = [iter(data) for data in self.datasets]
-        shares = self._weights or [float(max(len(data), 1)) for data in self.datasets]
+        shares = self._weights or [float(max(data._steps_left(), 1)) for data in self.datasets]
         while True:
-            left = [index for index, data in enumerate(self.datasets) if len(data)]
+            left = [index for index, data in enumerate(self.datasets) if data._steps_left()]
             if not left:
+                self._has_ended = True
                 return
             # The data set whose next batch is due first, with evenly spaced batches.
             index = min(left, key=lambda index: ((self._taken[index] + 1) / shares[index], index))
@@ -87,6 +98,7 @@ class Mixture:
 
     def _begin(self) -> None:
         """Restarts the count of batches, in all workers."""
+        self._has_ended = False
         self._taken = [0] * len(self.datasets)
 
     def state_dict(self) -> dict[str, Any]:

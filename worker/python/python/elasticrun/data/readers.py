@@ -192,6 +192,8 @@ def _reader(
         ngram=output.ngram,
         **cache,
     )
+    # As in Petastorm.
+    data._columns.objects = True
     return Reader(data, num_epochs, (shard, count), output)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .batch import Batch
 
@@ -61,8 +61,8 @@ class TransformedBatch(Batch):
     are those of the input."""
 
     def __init__(self, batch: Batch, columns: Columns) -> None:
-        super().__init__(batch._batch, kinds=batch._kinds)
-        lengths = {name: len(column) for name, column in columns.items()}
+        super().__init__(batch._batch)
+        lengths = {name: _rows(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             summary = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise ValueError(f"transform gave columns of different lengths: {summary}")
@@ -75,7 +75,18 @@ class TransformedBatch(Batch):
         return self._rows
 
     def __getitem__(self, column: str) -> np.ndarray[Any, Any]:
-        return self._columns[column]
+        if column in self._columns:
+            return self._columns[column]
+        found: Any = self._columns
+        for field in column.split("."):
+            if not isinstance(found, Mapping):
+                raise KeyError(column)
+            found = found[field]
+        return cast("np.ndarray[Any, Any]", found)
+
+    def mask(self, column: str) -> np.ndarray[Any, Any]:
+        """Raises TypeError: only the function knows which of its values count."""
+        raise TypeError("mask() is of stored columns, and transform has made these: return the mask as a column")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -93,6 +104,11 @@ class TransformedBatch(Batch):
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         given: tuple[object, object] = self.arrow().__arrow_c_array__(requested_schema)
         return given
+
+
+def _rows(column: Any) -> int:
+    """Rows of a column, or of the fields of a structure."""
+    return len(column) if not isinstance(column, Mapping) else max(map(_rows, column.values()), default=0)
 
 
 def _arrow(column: np.ndarray[Any, Any]) -> Any:

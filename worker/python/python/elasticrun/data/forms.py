@@ -1,0 +1,101 @@
+"""Forms: how a column becomes an array where its type leaves a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = ["Fill", "Form", "Nest", "Pack", "Pad", "check"]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A value in place of null. The column then has one dtype in all batches.
+
+    Args:
+        value: of the column's type. For dates and times a ``numpy.datetime64`` or ``numpy.timedelta64``.
+        mask: name of a further column, of bool: whether the row has a value.
+    """
+
+    value: object
+    mask: str | None = None
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Lists of any length as one array of shape (rows, length), or (rows, length, size) for lists of fixed-size lists.
+
+    Args:
+        value: stands where a row has no value, and in place of null.
+        length: values of each row; by default those of the longest row of the batch.
+        multiple_of: rounds the length up, so that few shapes occur.
+        truncate: whether longer rows lose their end. Without it they are a ``DataError``.
+        side: where padding is, "right" or "left".
+        mask: name of a further column, bool of shape (rows, length): which values are those of the row.
+    """
+
+    value: object = 0
+    length: int | None = None
+    multiple_of: int = 1
+    truncate: bool = False
+    side: Literal["right", "left"] = "right"
+    mask: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.length is not None and self.length < 0:
+            raise ValueError(f"Pad(length={self.length}): must be at least 0")
+        if self.multiple_of < 1:
+            raise ValueError(f"Pad(multiple_of={self.multiple_of}): must be at least 1")
+        if self.side not in ("right", "left"):
+            raise ValueError(f"Pad(side={self.side!r}): must be 'right' or 'left'")
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Lists of any length, or byte strings, as the values of all rows side by side, without a copy.
+
+    Args:
+        offsets: name of a further column, int64 of shape (rows + 1): row r has the values ``offsets[r]:offsets[r + 1]``. By
+            default the name of the column and ``.offsets``.
+    """
+
+    offsets: str | None = None
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Lists of any length as nested tensors of torch (layout ``torch.jagged``), without a copy. In NumPy an array of arrays."""
+
+
+Form: TypeAlias = "Fill | Pad | Pack | Nest"
+
+
+def check(forms: Mapping[str, Form] | None, names: Mapping[str, object]) -> dict[str, Form]:
+    """The forms of a data set with these columns.
+
+    Raises:
+        TypeError: a form is none.
+        ValueError: there is no such column, or the name of a further column is taken.
+    """
+    taken = set(names)
+    for name, form in (forms or {}).items():
+        if not isinstance(form, (Fill, Pad, Pack, Nest)):
+            raise TypeError(f"forms[{name!r}]={form!r}: must be a Fill, Pad, Pack or Nest")
+        # A field of a structure is named behind the column.
+        if name not in names and name.partition(".")[0] not in names:
+            raise ValueError(f"forms: there is no column {name!r}; there are: {', '.join(names)}")
+        for further in further_names(name, form):
+            if further in taken:
+                raise ValueError(f"forms[{name!r}]: the name {further!r} is that of another column")
+            taken.add(further)
+    return dict(forms or {})
+
+
+def further_names(name: str, form: Form | None) -> list[str]:
+    """The names of the columns that a form adds."""
+    if isinstance(form, Pack):
+        return [form.offsets or f"{name}.offsets"]
+    if isinstance(form, (Fill, Pad)) and form.mask is not None:
+        return [form.mask]
+    return []
