@@ -17,7 +17,7 @@ pub struct Image {
     pub height: usize,
     /// Pixels of a row.
     pub width: usize,
-    /// 1 or 3.
+    /// Values of a pixel.
     pub channels: usize,
     /// Bytes of a value: 1, or 2 in native byte order.
     pub depth: usize,
@@ -34,6 +34,57 @@ impl Image {
     /// # Errors
     /// If the bytes are neither PNG nor JPEG or are damaged, or if the number of channels is not 1 or 3.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
+        match Self::decode_all(bytes)? {
+            image if matches!(image.channels, 1 | 3) => Ok(image),
+            _ => Err(bad(
+                "with an alpha channel, and only gray and RGB are known",
+            )),
+        }
+    }
+
+    /// Decodes an image and drops its alpha channel. 1 or 3 channels of one byte each are left.
+    ///
+    /// # Errors
+    /// If the bytes are neither PNG nor JPEG or are damaged.
+    pub(crate) fn decode_without_alpha(bytes: &[u8]) -> Result<Self> {
+        let mut image = Self::decode_all(bytes)?;
+        if image.depth == 2 {
+            let values = image.values.as_chunks::<2>().0.iter();
+            image.values = values
+                .map(|value| (u16::from_ne_bytes(*value) >> 8) as u8)
+                .collect();
+            image.depth = 1;
+        }
+        if matches!(image.channels, 2 | 4) {
+            let pixels = image.values.chunks_exact(image.channels);
+            image.values = pixels
+                .flat_map(|pixel| &pixel[..pixel.len() - 1])
+                .copied()
+                .collect();
+            image.channels -= 1;
+        }
+        Ok(image)
+    }
+
+    /// The image in gray, or in red, green and blue. Gray is the luma of ITU-R 601.
+    pub(crate) fn with_channels(mut self, channels: usize) -> Self {
+        match (self.channels, channels) {
+            (1, 3) => self.values = self.values.iter().flat_map(|value| [*value; 3]).collect(),
+            (3, 1) => {
+                let luma = |[red, green, blue]: &[u8; 3]| {
+                    let sum = 19_595 * u32::from(*red)
+                        + 38_470 * u32::from(*green)
+                        + 7_471 * u32::from(*blue);
+                    ((sum + 0x8000) >> 16) as u8
+                };
+                self.values = self.values.as_chunks::<3>().0.iter().map(luma).collect();
+            }
+            _ => {}
+        }
+        Self { channels, ..self }
+    }
+
+    fn decode_all(bytes: &[u8]) -> Result<Self> {
         if bytes.starts_with(b"\x89PNG") {
             png(bytes)
         } else if bytes.starts_with(&[0xff, 0xd8]) {
@@ -60,12 +111,11 @@ fn png(bytes: &[u8]) -> Result<Image> {
     values.truncate(frame.buffer_size());
     let channels = match frame.color_type {
         png::ColorType::Grayscale => 1,
+        png::ColorType::GrayscaleAlpha => 2,
         png::ColorType::Rgb => 3,
-        other => {
-            return Err(bad(&format!(
-                "of {other:?}, and only gray and RGB are known"
-            )));
-        }
+        png::ColorType::Rgba => 4,
+        // Palettes are expanded.
+        other @ png::ColorType::Indexed => return Err(bad(&format!("of {other:?}"))),
     };
     let depth = match frame.bit_depth {
         png::BitDepth::Sixteen => {
@@ -147,6 +197,28 @@ mod tests {
     }
 
     #[test]
+    fn an_image_gets_the_channels_that_are_asked_for() {
+        let rgba = encoded(
+            png::ColorType::Rgba,
+            png::BitDepth::Eight,
+            &[10, 20, 30, 9].repeat(6),
+        );
+        let rgb = Image::decode_without_alpha(&rgba).unwrap();
+        assert_eq!((rgb.channels, &rgb.values), (3, &[10, 20, 30].repeat(6)));
+        let gray = rgb.with_channels(1);
+        // 0.299 * 10 + 0.587 * 20 + 0.114 * 30
+        assert_eq!((gray.channels, &gray.values), (1, &vec![18; 6]));
+        assert_eq!(gray.with_channels(3).values, [18; 18]);
+        let deep: Vec<u8> = [0u16, 255, 256, 1000, 40_000, 65_535]
+            .iter()
+            .flat_map(|value| value.to_be_bytes())
+            .collect();
+        let deep = encoded(png::ColorType::Grayscale, png::BitDepth::Sixteen, &deep);
+        let deep = Image::decode_without_alpha(&deep).unwrap();
+        assert_eq!((deep.depth, deep.values), (1, vec![0, 0, 1, 3, 156, 255]));
+    }
+
+    #[test]
     fn what_is_no_image_is_said() {
         let rgba = encoded(png::ColorType::Rgba, png::BitDepth::Eight, &[7; 24]);
         for (bytes, wanted) in [
@@ -157,7 +229,10 @@ mod tests {
             (b"", "neither PNG nor JPEG"),
             (b"\x89PNG\r\n\x1a\nxx", "a damaged PNG"),
             (b"\xff\xd8\xff\xe0xx", "a damaged JPEG"),
-            (&rgba, "of Rgba, and only gray and RGB are known"),
+            (
+                &rgba,
+                "with an alpha channel, and only gray and RGB are known",
+            ),
             (&rgba[..60], "a damaged PNG"),
         ] {
             let error = Image::decode(bytes).unwrap_err().to_string();

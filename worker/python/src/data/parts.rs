@@ -1,11 +1,18 @@
 //! Columns as plain memory, for NumPy and torch.
 
-use elasticrun_data::parts::{Form, Numbers, Pad, Padded, Parts};
+use std::num::NonZeroU32;
+
+use elasticrun_data::{
+    ImageSize,
+    parts::{Form, Numbers, Pad, Padded, Parts},
+};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyString, PyTuple},
 };
+
+use super::to_py_err;
 
 /// Memory with NumPy's array interface. It lives as long as this object.
 #[pyclass(frozen, module = "elasticrun._native")]
@@ -144,6 +151,44 @@ impl PyParts {
             }
         }
         Ok(list)
+    }
+
+    /// Encoded images as pixels of shape (rows, height, width, 3) or (rows, height, width), which rows have an image, and how many
+    /// could not be decoded.
+    #[pyo3(signature = (*, height, width, gray, crop, threads, black))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn images(
+        &self,
+        py: Python<'_>,
+        height: NonZeroU32,
+        width: NonZeroU32,
+        gray: bool,
+        crop: bool,
+        threads: usize,
+        black: bool,
+    ) -> PyResult<(Plain, Plain, usize)> {
+        let Form::Bytes { offsets, bytes, .. } = &self.0.form else {
+            return Err(PyTypeError::new_err("no byte strings"));
+        };
+        let row = |row: usize| {
+            let range = offsets[row] as usize..offsets[row + 1] as usize;
+            self.0.is_valid(row).then(|| &bytes[range])
+        };
+        let encoded: Vec<_> = (0..self.0.rows).map(row).collect();
+        let size = ImageSize {
+            height,
+            width,
+            is_gray: gray,
+            crops: crop,
+        };
+        let images = py.detach(|| size.decode(&encoded, threads, black));
+        let images = images.map_err(|error| to_py_err(py, &error.into()))?;
+        let channels = (!gray).then_some(3);
+        let sides = [self.0.rows, height.get() as usize, width.get() as usize];
+        let shape = sides.into_iter().chain(channels).collect();
+        let numbers = Numbers::bytes(images.pixels.into());
+        let mask = Plain::flat(Numbers::flags(images.mask.into()));
+        Ok((Plain { numbers, shape }, mask, images.failed))
     }
 
     /// Lists as rows of one length: values of shape (rows, length) or (rows, length, width), and which of them are of the rows.

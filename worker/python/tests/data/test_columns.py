@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import struct
 import warnings
+import zlib
 from decimal import Decimal
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 import torch
 
 import elasticrun
-from elasticrun.data import Fill, Nest, Pack, Pad, ParquetDataset
+from elasticrun.data import Fill, Image, Nest, Pack, Pad, ParquetDataset
 from elasticrun.errors import DataError
 
 ROWS = 23
@@ -301,7 +303,7 @@ def test_lists_of_strings_and_of_lists_are_objects(tmp_path):
     ("forms", "error", "what"),
     [
         ({"y": Pad()}, ValueError, "there is no column 'y'"),
-        ({"index": "pad"}, TypeError, "must be a Fill, Pad, Pack or Nest"),
+        ({"index": "pad"}, TypeError, "must be a Fill, Image, Pad, Pack or Nest"),
         ({"index": Fill(0, mask="text")}, ValueError, "the name 'text' is that of another column"),
         ({"index": Pad()}, TypeError, "only lists of numbers"),
         ({"index": Pack()}, TypeError, "only lists and byte strings"),
@@ -348,3 +350,49 @@ def test_days_compare_with_dates(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (batches(path)[0]["day"] >= np.datetime64("2026-01-02")).tolist() == [False, True, True, True]
+
+
+def png(height, width, value):
+    """An RGB image of one colour."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = (b"\0" + bytes(value) * width) * height
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_images_are_one_array_of_one_size(tmp_path):
+    images = with_nulls([png(4 + row % 3, 6, (row, 0, 100)) for row in range(ROWS)])
+    structs = [None if image is None else {"bytes": image, "path": None} for image in images]
+    path = write(tmp_path, {"image": pa.array(images), "hf": pa.array(structs)})
+    forms = {"image": Image((4, 6), mask="has_image"), "hf": Image((2, 2), mode="L", crop=True)}
+    for batch in batches(path, forms=forms, threads=3):
+        rows = batch["index"].tolist()
+        tensors = batch.torch()
+        assert tensors["image"].shape == (batch.rows, 4, 6, 3) and tensors["image"].dtype == torch.uint8
+        assert tensors["hf"].shape == (batch.rows, 2, 2)
+        assert tensors["has_image"].tolist() == [row % 5 != 3 for row in rows]
+        for row, image, gray in zip(rows, tensors["image"], tensors["hf"], strict=True):
+            colour = [0, 0, 0] if row % 5 == 3 else [row, 0, 100]
+            assert image.unique(dim=0).reshape(-1, 3).unique(dim=0).tolist() == [colour]
+            assert gray.unique().tolist() == [round(0.299 * colour[0] + 0.114 * colour[2])]
+    empty = batches(path, forms=forms, where=[("index", ">", 99)])[0]
+    assert empty["image"].shape == (0, 4, 6, 3) and empty["hf"].shape == (0, 2, 2)
+
+
+def test_an_image_that_cannot_be_decoded_is_an_error_or_black_and_counted(tmp_path):
+    images = [b"GIF89a" if row == 2 else png(2, 2, (row, row, row)) for row in range(ROWS)]
+    path = write(tmp_path, {"image": pa.array(images)})
+    with pytest.raises(DataError, match="column 'image': .*row 2 of the batch.*neither PNG nor JPEG.*on_error='black'"):
+        batches(path, forms={"image": Image((2, 2))})[0]["image"]
+    data = ParquetDataset(path, batch_size=4, shuffle=False, forms={"image": Image((2, 2), on_error="black", mask="m")})
+    first = next(iter(data))
+    assert first["m"].tolist() == [True, True, False, True] and not first["image"][2].any()
+    assert data.undecoded == 1
+    with pytest.raises(TypeError, match="an Image is of a binary column"):
+        batches(path, forms={"index": Image((2, 2))})[0]["index"]
+    for wrong, what in [({"size": (0, 2)}, "size="), ({"size": (2, 2), "mode": "HSV"}, "mode='HSV'")]:
+        with pytest.raises(ValueError, match=what):
+            Image(**wrong)

@@ -160,7 +160,7 @@ def test_each_column_of_each_writer(python, tmp_path):
 HEAD = """# Types of columns
 
 Each table is what `make test-full` finds: a file of this writer with all types that it has, read in batches, with all values equal to
-those that pyarrow reads. No column has a form here. [data.md](data.md#lists-of-any-length-and-nulls) tells what `forms` does for
+those that pyarrow reads. No column has a form here. [data.md](data.md#lists-of-any-length-nulls-and-images) tells what `forms` does for
 lists of any length and for integers with nulls.
 
 Not in the tables: intervals, which only `batch.arrow()` has (indexing is a `TypeError`), and files that are encrypted or compressed by

@@ -21,7 +21,7 @@ from . import _handler
 from .adapters import tf_dataset, torch_loader
 from .batch import Batch
 from .dataset import ParquetDataset
-from .forms import Fill, Nest, Pack, Pad
+from .forms import Fill, Image, Nest, Pack, Pad
 from .mixture import Mixture, WeightedSamplingReader
 from .ngram import NGram
 from .progress import Progress
@@ -32,6 +32,7 @@ from .transform import TransformSpec, edit_field
 __all__ = [
     "Batch",
     "Fill",
+    "Image",
     "IntersectIndexSelector",
     "Mixture",
     "NGram",

@@ -27,16 +27,24 @@ class Columns:
     Attributes:
         kinds: the Arrow types of the columns, by name.
         forms: the forms that the user has chosen, by name.
+        threads: number of threads that decode images.
         objects: whether integers with nulls become objects.
+        undecoded: number of images that could not be decoded.
     """
 
-    def __init__(self, kinds: Mapping[str, str], forms: Mapping[str, Form], objects: bool = False) -> None:
+    def __init__(self, kinds: Mapping[str, str], forms: Mapping[str, Form], threads: int = 1) -> None:
         self.kinds = kinds
         self.forms = forms
-        self.objects = objects
+        self.threads = threads
+        self.objects = False
+        self.undecoded = 0
         #: The columns that forms add, each with the column that it belongs to.
         self.further = {further: name for name, form in forms.items() for further in further_names(name, form)}
         self._told: set[str] = set()
+
+    def count_undecoded(self, images: int) -> None:
+        """Counts images that could not be decoded."""
+        self.undecoded += images
 
     def tell_left_out(self, names: list[str]) -> None:
         """Warns once for each set of columns that are no tensors."""
@@ -95,7 +103,9 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         owner = self._common.further.get(column, column)
         form = self._common.forms.get(owner)
         if form is not None:
-            self._formed |= columns.formed(owner, self._parts(owner), form)
+            self._formed |= columns.formed(
+                owner, self._parts(owner), form, self._common.threads, self._common.count_undecoded
+            )
             return self._formed[column]
         if self._decoder is not None:
             return self._decoder(self, column)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
-from .forms import Fill, Form, Pack, Pad
+from .forms import Fill, Form, Image, Pack, Pad
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +58,14 @@ def plain(
             return _rows_of(parts, plain(name, _child(parts), objects, decimals))
 
 
-def formed(name: str, parts: _native.Parts, form: Form) -> dict[str, Array]:
+def formed(
+    name: str, parts: _native.Parts, form: Form, threads: int, count_undecoded: Callable[[int], None]
+) -> dict[str, Array]:
     """A column in a form, and the further columns that the form adds, by name.
+
+    Args:
+        threads: number of threads that decode images.
+        count_undecoded: is told how many could not be decoded.
 
     Raises:
         DataError: a row does not fit into the form.
@@ -71,6 +78,10 @@ def formed(name: str, parts: _native.Parts, form: Form) -> dict[str, Array]:
     if isinstance(form, Pad):
         padded, mask = _padded(name, parts, form)
         return {name: padded} | ({} if form.mask is None else {form.mask: mask})
+    if isinstance(form, Image):
+        pixels, mask, failed = _images(name, parts, form, threads)
+        count_undecoded(failed)
+        return {name: pixels} | ({} if form.mask is None else {form.mask: mask})
     if isinstance(form, Pack):
         values, offsets = packed(name, parts)
         return {name: values, form.offsets or f"{name}.offsets": offsets}
@@ -163,6 +174,27 @@ def _padded(name: str, parts: _native.Parts, form: Pad) -> tuple[Array, Array]:
     except ValueError as error:
         raise DataError(f"column {name!r}: {error}: Pad(length=..., truncate=True) cuts rows") from error
     return np.asarray(values), np.asarray(mask)
+
+
+def _images(name: str, parts: _native.Parts, form: Image, threads: int) -> tuple[Array, Array, int]:
+    import numpy as np
+
+    encoded = dict(parts.fields()).get("bytes", parts)
+    if encoded.form != "bytes":
+        raise TypeError(f"forms[{name!r}]: an Image is of a binary column, or of a structure with a field 'bytes'")
+    height, width = form.size
+    try:
+        pixels, mask, failed = encoded.images(
+            height=height,
+            width=width,
+            gray=form.mode == "L",
+            crop=form.crop,
+            threads=threads,
+            black=form.on_error == "black",
+        )
+    except DataError as error:
+        raise DataError(f"column {name!r}: {error}: Image(on_error='black') goes on") from error
+    return np.asarray(pixels), np.asarray(mask), failed
 
 
 def _scalar(name: str, dtype: np.dtype[Any], value: Any) -> Any:

@@ -56,7 +56,8 @@ class ParquetDataset:
         lanes: the former name of ``stripes``.
         columns: names of the columns to read, by default all.
         forms: forms of columns by name, where their type leaves a choice: ``{"tokens": Pad(0), "label": Fill(-1)}``. See
-            :class:`Pad`, :class:`Pack`, :class:`Nest` and :class:`Fill`. A field of a structure is named ``place.x``.
+            :class:`Pad`, :class:`Pack`, :class:`Nest`, :class:`Fill` and :class:`Image`. A field of a structure is named
+            ``place.x``.
         shuffle: whether rows are shuffled, differently in each epoch.
         seed: key of the order. Must be the same in all workers.
         shuffle_rows: size of the shuffle buffer.
@@ -149,7 +150,7 @@ class ParquetDataset:
             windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
         )
         self._kinds = dict(self._data.schema())
-        self._columns = Columns(self._kinds, check(forms, self._kinds))
+        self._columns = Columns(self._kinds, check(forms, self._kinds), threads or min(os.cpu_count() or 1, 4))
         #: Rows of this worker at each step; None in ``order="deterministic"``.
         self.batch_size = batch_size
         #: Rows of all workers at each step in ``order="deterministic"``.
@@ -196,6 +197,11 @@ class ParquetDataset:
     def skipped(self) -> tuple[int, int]:
         """Pieces of row groups that this worker could not read and skipped, and their rows."""
         return self._data.skipped()
+
+    @property
+    def undecoded(self) -> int:
+        """Images that this worker could not decode, of forms ``Image(on_error="black")``."""
+        return self._columns.undecoded
 
     def __len__(self) -> int:
         """Batches of the next iteration, the same in all workers: the rest of this epoch, or those of the next one if an iteration

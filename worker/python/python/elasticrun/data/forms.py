@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Fill", "Form", "Nest", "Pack", "Pad", "check"]
+__all__ = ["Fill", "Form", "Image", "Nest", "Pack", "Pad", "check"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,39 @@ class Nest:
     """Lists of any length as nested tensors of torch (layout ``torch.jagged``), without a copy. In NumPy an array of arrays."""
 
 
-Form: TypeAlias = "Fill | Pad | Pack | Nest"
+@dataclass(frozen=True)
+class Image:
+    """PNG and JPEG images as one array of uint8, of shape (rows, height, width, 3), or (rows, height, width) in gray. For binary
+    columns, and the structures with a field ``bytes`` that Hugging Face stores.
+
+    Images of another size are resized by bilinear interpolation over the pixels that a new one covers. Several threads decode
+    the images of a batch. Null is black. Orientation tags of JPEG are not applied.
+
+    Args:
+        size: height and width.
+        mode: "RGB" or "L" (gray).
+        crop: whether the sides of images of another aspect ratio are cut off. Without it they are distorted.
+        on_error: "raise" a ``DataError`` for an image that cannot be decoded, or "black" and counted in
+            :attr:`ParquetDataset.undecoded`.
+        mask: name of a further column, of bool: whether the row has an image.
+    """
+
+    size: tuple[int, int]
+    mode: Literal["RGB", "L"] = "RGB"
+    crop: bool = False
+    on_error: Literal["raise", "black"] = "raise"
+    mask: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 2 or min(self.size) < 1 or max(self.size) > 1 << 14:
+            raise ValueError(f"Image(size={self.size}): must be (height, width), each from 1 to 16384")
+        if self.mode not in ("RGB", "L"):
+            raise ValueError(f"Image(mode={self.mode!r}): must be 'RGB' or 'L'")
+        if self.on_error not in ("raise", "black"):
+            raise ValueError(f"Image(on_error={self.on_error!r}): must be 'raise' or 'black'")
+
+
+Form: TypeAlias = "Fill | Image | Pad | Pack | Nest"
 
 
 def check(forms: Mapping[str, Form] | None, names: Mapping[str, object]) -> dict[str, Form]:
@@ -80,8 +112,8 @@ def check(forms: Mapping[str, Form] | None, names: Mapping[str, object]) -> dict
     """
     taken = set(names)
     for name, form in (forms or {}).items():
-        if not isinstance(form, (Fill, Pad, Pack, Nest)):
-            raise TypeError(f"forms[{name!r}]={form!r}: must be a Fill, Pad, Pack or Nest")
+        if not isinstance(form, (Fill, Image, Pad, Pack, Nest)):
+            raise TypeError(f"forms[{name!r}]={form!r}: must be a Fill, Image, Pad, Pack or Nest")
         # A field of a structure is named behind the column.
         if name not in names and name.partition(".")[0] not in names:
             raise ValueError(f"forms: there is no column {name!r}; there are: {', '.join(names)}")
@@ -96,6 +128,6 @@ def further_names(name: str, form: Form | None) -> list[str]:
     """The names of the columns that a form adds."""
     if isinstance(form, Pack):
         return [form.offsets or f"{name}.offsets"]
-    if isinstance(form, (Fill, Pad)) and form.mask is not None:
+    if isinstance(form, (Fill, Image, Pad)) and form.mask is not None:
         return [form.mask]
     return []
