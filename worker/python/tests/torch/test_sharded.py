@@ -140,18 +140,21 @@ def test_workers_that_die_while_they_load_the_base_cost_nothing(tmp_path: Path) 
     check(output, [4, 1])
 
 
-def test_resizes_by_discovery_repeat_no_step(start: Starter, tmp_path: Path) -> None:
-    change = start.hosts("localhost:4")
+@pytest.mark.parametrize("sizes", [[4, 3, 2, 4], pytest.param([8, 7, 5, 8], marks=pytest.mark.full)])
+def test_resizes_by_discovery_repeat_no_step(sizes: list[int], start: Starter, tmp_path: Path) -> None:
+    first, *others = sizes
+    change = start.hosts(f"localhost:{first}")
     discovery = ["--host-discovery-script", str(tmp_path / "discover.sh"), "--discovery-interval", "100ms"]
-    with job("--min-np", "1", *discovery, *command("4,3,2,4", tmp_path / "checkpoints")) as one:
+    wanted = ",".join(map(str, sizes))
+    with job("-np", str(first), "--min-np", "1", *discovery, *command(wanted, tmp_path / "checkpoints")) as one:
         one.until("step 2 digest")
-        for slots in (3, 2, 4):
+        for slots in others:
             change(f"localhost:{slots}")
             one.until(f"rank 0 of {slots} equals checkpoint")
             one.until("digest")
         text = one.succeed()
     assert all(len(found) == 1 for found in digests(text).values()), text
-    check(text, [4, 3, 2, 4], steps=None)
+    check(text, sizes, steps=None)
 
 
 def test_hosts_that_come_and_go_bring_and_leave_their_shards(start: Starter, tmp_path: Path) -> None:
