@@ -1,15 +1,20 @@
 //! Conditions on rows in the format of pyarrow's filters: a list of (column, operator, value) that must all be true,
 //! or a list of such lists of which one must be true.
 
-use elasticrun_data::{Comparison, Predicate, Value};
+use arrow_schema::{DataType, Schema, TimeUnit};
+use elasticrun_data::{Comparison, Dataset, Predicate, Value};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
 
-/// Parses the argument `where`.
-pub(super) fn read(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
+/// Parses the argument `where`, for the columns of a data set.
+pub(super) fn read(dataset: &Dataset, given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
+    parse(dataset.schema().map(AsRef::as_ref), given)
+}
+
+fn parse(schema: Option<&Schema>, given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
     let list: Vec<Bound<'_, PyAny>> = given.extract().map_err(|_| {
         PyTypeError::new_err(
             "where must be a list of (column, operator, value), or a list of such lists",
@@ -17,21 +22,27 @@ pub(super) fn read(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
     })?;
     if !list.is_empty() && list.iter().all(|part| part.is_instance_of::<PyList>()) {
         return Ok(Predicate::Or(
-            list.iter().map(read).collect::<PyResult<_>>()?,
+            list.iter()
+                .map(|part| parse(schema, part))
+                .collect::<PyResult<_>>()?,
         ));
     }
     Ok(Predicate::And(
-        list.iter().map(term).collect::<PyResult<_>>()?,
+        list.iter()
+            .map(|part| term(schema, part))
+            .collect::<PyResult<_>>()?,
     ))
 }
 
-fn term(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
+fn term(schema: Option<&Schema>, given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
     let bad = || PyValueError::new_err(format!("where: {given:?} is no (column, operator, value)"));
     let tuple = given.cast::<PyTuple>().map_err(|_| bad())?;
     let (column, operator, with): (String, String, Bound<'_, PyAny>) =
         tuple.extract().map_err(|_| bad())?;
+    let field = schema.and_then(|schema| schema.field_with_name(&column).ok());
+    let kind = field.map(|field| field.data_type());
     let compare = |comparison| {
-        let value = value(&with)?;
+        let value = value(kind, &with)?;
         Ok(Predicate::Compare {
             column: column.clone(),
             comparison,
@@ -50,7 +61,7 @@ fn term(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
         "in" | "not in" => {
             let values = with
                 .try_iter()?
-                .map(|one| value(&one?))
+                .map(|one| value(kind, &one?))
                 .collect::<PyResult<_>>()?;
             let is_in = Predicate::In { column, values };
             Ok(if operator == "in" {
@@ -65,14 +76,41 @@ fn term(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
     }
 }
 
-fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+/// The kind of a column of dates or times, and the nanoseconds of its unit.
+fn times(kind: &DataType) -> Option<(&'static str, u64)> {
+    let unit = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1000,
+        TimeUnit::Nanosecond => 1,
+    };
+    Some(match kind {
+        DataType::Date32 => ("date", 86_400_000_000_000),
+        DataType::Date64 => ("date", 1_000_000),
+        DataType::Timestamp(of, None) => ("timestamp", unit(of)),
+        DataType::Timestamp(of, Some(_)) => ("timestamp with a time zone", unit(of)),
+        DataType::Time32(of) | DataType::Time64(of) => ("time", unit(of)),
+        DataType::Duration(of) => ("duration", unit(of)),
+        _ => return None,
+    })
+}
+
+fn value(kind: Option<&DataType>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    // Numbers are in the unit of the column.
+    let is_number = given.is_instance_of::<PyInt>() || given.is_instance_of::<PyFloat>();
+    let is_number = is_number || given.hasattr("dtype")? && is_numeric(given)?;
+    if let Some((kind, unit)) = kind.and_then(times).filter(|_| !is_number) {
+        let instants = given.py().import("elasticrun.data.instants")?;
+        let count = instants.call_method1("in_unit", (given, kind, unit))?;
+        return value(None, &count);
+    }
     let is_scalar = |given: &Bound<'_, PyAny>| -> PyResult<bool> {
         Ok(given.hasattr("dtype")? && given.getattr("ndim")?.extract::<usize>()? == 0)
     };
     if is_scalar(given)? {
         let item = given.call_method0("item")?;
         if !is_scalar(&item)? {
-            return value(&item);
+            return value(None, &item);
         }
     }
     // In Python a bool is an int.
@@ -91,7 +129,13 @@ fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
         Ok(Value::Bytes(given.extract()?))
     } else {
         Err(PyTypeError::new_err(format!(
-            "where: {given:?} must be a truth value, a number, a string or bytes"
+            "where: {given:?} must be a truth value, a number, a string or bytes, or for dates and times one of those"
         )))
     }
+}
+
+/// Whether a scalar of NumPy is a number.
+fn is_numeric(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let kind: String = given.getattr("dtype")?.getattr("kind")?.extract()?;
+    Ok(matches!(&*kind, "b" | "i" | "u" | "f"))
 }

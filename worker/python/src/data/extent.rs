@@ -29,7 +29,7 @@ pub(super) fn select(
     given: &Bound<'_, PyAny>,
 ) -> PyResult<Dataset> {
     if given.is_instance_of::<PyList>() {
-        let predicate = condition::read(given)?;
+        let predicate = condition::read(&dataset, given)?;
         let held = dataset
             .may_hold(&predicate)
             .map_err(|error| to_py_err(py, &error.into()))?;

@@ -91,10 +91,15 @@ impl Data {
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
+        let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
+        let dataset = py
+            .detach(|| Dataset::open(&paths, cache))
+            .map_err(|error| to_py_err(py, &error.into()))?;
+        let predicate = condition.map(|condition| condition::read(&dataset, &condition));
         let otherwise = ReaderOptions::default();
         let reader = ReaderOptions {
             columns,
-            predicate: condition.as_ref().map(condition::read).transpose()?,
+            predicate: predicate.transpose()?,
             ngram: windows.map(extent::to_ngram),
             shuffle_rows,
             shuffle: seed.is_some(),
@@ -118,10 +123,6 @@ impl Data {
             order,
             reader,
         };
-        let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
-        let dataset = py
-            .detach(|| Dataset::open(&paths, cache))
-            .map_err(|error| to_py_err(py, &error.into()))?;
         let dataset = match row_groups {
             None => dataset,
             Some(given) => extent::select(py, dataset, &given)?,

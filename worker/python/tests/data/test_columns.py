@@ -396,3 +396,44 @@ def test_an_image_that_cannot_be_decoded_is_an_error_or_black_and_counted(tmp_pa
     for wrong, what in [({"size": (0, 2)}, "size="), ({"size": (2, 2), "mode": "HSV"}, "mode='HSV'")]:
         with pytest.raises(ValueError, match=what):
             Image(**wrong)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("ms"), pa.timestamp("ns"), pa.timestamp("us", "UTC")], ids=str
+)
+def test_conditions_on_dates_take_dates(kind, tmp_path):
+    zone = dt.timezone.utc if getattr(kind, "tz", None) else None
+    begin = dt.datetime(2026, 1, 1, tzinfo=zone)
+    path = write(tmp_path, {"at": pa.array([begin + dt.timedelta(days=row) for row in range(ROWS)], kind)})
+
+    def kept(*condition):
+        found = batches(path, where=[("at", *condition)])
+        return [int(row) for batch in found for row in batch["index"]]
+
+    assert kept("<", begin + dt.timedelta(days=3)) == [0, 1, 2]
+    assert kept(">=", dt.date(2026, 1, 20)) == [19, 20, 21, 22]
+    assert kept("<=", begin + dt.timedelta(days=1, hours=7)) == [0, 1]
+    assert kept("==", np.datetime64("2026-01-05")) == [4]
+    assert kept("in", [np.datetime64("2026-01-05T00:00:00.000000001"), np.datetime64("2026-01-06")]) == [5]
+    assert kept(">", np.datetime64("2026-01")) == list(range(1, ROWS))
+    other = begin.replace(tzinfo=None if zone else dt.timezone.utc)
+    for wrong in (other, dt.timedelta(1), dt.time(1), "2026-01-01", np.datetime64("NaT")):
+        with pytest.raises(TypeError, match="cannot be compared with a column of type (date|timestamp)"):
+            kept("<", wrong)
+
+
+def test_conditions_on_times_and_durations_take_those(tmp_path):
+    columns = {
+        "time": pa.array([dt.time(1, row) for row in range(ROWS)], pa.time32("ms")),
+        "span": pa.array([dt.timedelta(minutes=row) for row in range(ROWS)], pa.duration("us")),
+    }
+    path = write(tmp_path, columns)
+    for column, value in [
+        ("time", dt.time(1, 3)),
+        ("span", dt.timedelta(minutes=3)),
+        ("span", np.timedelta64(3, "m")),
+        ("span", np.int64(180_000_000)),
+        ("time", 3_780_000),
+    ]:
+        found = batches(path, where=[(column, "<", value)])
+        assert [int(row) for batch in found for row in batch["index"]] == [0, 1, 2], (column, value)
