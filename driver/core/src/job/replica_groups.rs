@@ -120,6 +120,21 @@ impl Job {
     }
 }
 
+/// Members of a host in the order of their seats, but for rank 0, which stays. So the ranks by seat are often the same after a
+/// newcomer has replaced a worker of its host, and then what the SDK has cached for the mesh is of use.
+pub(super) fn by_seat_within_hosts(
+    ordered: Vec<Candidate>,
+    seats: Vec<Option<Seat>>,
+) -> (Vec<Candidate>, Vec<Option<Seat>>) {
+    let mut members: Vec<_> = ordered.into_iter().zip(seats).collect();
+    if let Some((_, others)) = members.split_first_mut() {
+        for of_host in others.chunk_by_mut(|one, other| one.0.host == other.0.host) {
+            of_host.sort_by_key(|(_, seat)| seat.map(|seat| (seat.group, seat.shard)));
+        }
+    }
+    members.into_iter().unzip()
+}
+
 /// The ranks in the order of their seats. Empty if that is the order of ranks.
 pub(super) fn order_of(seats: &[Option<Seat>]) -> Vec<RankRun> {
     let mut order: Vec<_> = (seats.iter().zip(0..))

@@ -8,7 +8,11 @@ use elasticrun_protocol::{
     topology,
 };
 
-use super::{Job, Out, going_back::GoingBack, replica_groups::order_of};
+use super::{
+    Job, Out,
+    going_back::GoingBack,
+    replica_groups::{by_seat_within_hosts, order_of},
+};
 use crate::{
     Command, Decision, Time,
     assignment::{self, Candidate},
@@ -75,6 +79,7 @@ impl Job {
         let holders = if needs_others { 0 } else { holders };
         let keeper = self.keeper_of(forming, whole, &ordered[0]);
         let seats = self.seats_of(forming, &ordered, whole);
+        let (ordered, seats) = by_seat_within_hosts(ordered, seats);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
         let elsewhere = self.holders_without_members(forming, whole);

@@ -154,7 +154,13 @@ impl Round<'_> {
                 let is_there = self.seats.contains_key(member) || self.could_join(*member);
                 is_there && self.held(*member) == Some(*shard)
             };
-            if members.len() < self.size as usize || !members.iter().all(is_well) {
+            if members.len() < self.size as usize {
+                continue;
+            }
+            // A plan does not know yet what they hold.
+            let is_in = |(member, _): &(Member, u32)| self.seats.contains_key(member);
+            kept += u32::from(members.iter().all(is_in));
+            if !members.iter().all(is_well) {
                 continue;
             }
             let now: Vec<_> = (members.iter())
@@ -164,8 +170,6 @@ impl Round<'_> {
                 dropped = Some(group);
             } else if now.len() < members.len() || now.iter().any(|other| *other != now[0]) {
                 return Err(format!("group {group} was whole, and is now {now:?}"));
-            } else {
-                kept += 1;
             }
         }
         match dropped.filter(|_| kept < self.groups) {

@@ -31,7 +31,7 @@ def command(size: int, *words: object) -> list[str]:
     return ["--replica-group-size", str(size), sys.executable, str(WORKER), kind, *map(str, words)]
 
 
-def check(output: str, size: int, workers: int) -> None:
+def check(output: str, workers: int) -> None:
     """Checks that all workers of the last round have begun with the bits of a checkpoint, and have ended alike."""
     equal = re.findall(rf"rank \d+ of {workers} equals checkpoint (\d+): 58 tensors", output)
     assert len(equal) == workers and len(set(equal)) == 1, output
@@ -40,18 +40,18 @@ def check(output: str, size: int, workers: int) -> None:
     assert len(done) == workers and len(set(done)) == 1, output
     begins = re.findall(rf"round of {workers}: rank \d+ at step ([1-9]\d*) digest (\w+)", output)
     assert set(begins) <= set(re.findall(r">:step (\d+) digest (\w+)", output)), output
-    assert size <= workers
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.full)])
-@pytest.mark.parametrize("dead", [1, pytest.param(0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("dead", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_spare_takes_the_shard_of_a_dead_worker(size: int, dead: int, tmp_path: Path) -> None:
     workers = 2 * size
     spare = ["--spares", "1", "-H", f"localhost:{workers + 1}", "--blacklist", "forever"]
-    counts = ["-np", str(workers), "--min-np", str(size), "--max-np", str(workers)]
+    # The spare may not wait yet, and one group is not enough.
+    counts = ["-np", str(workers), "--min-np", str(workers), "--max-np", str(workers)]
     code, output = run(*counts, *spare, *command(size, 6, tmp_path, f"forward:{dead}@3"))
     assert code == 0, output
-    check(output, size, workers)
+    check(output, workers)
     before, after = seats(output, size)
     survivors = before.keys() & after.keys()
     assert len(survivors) == workers - 1, output
@@ -67,7 +67,7 @@ def test_a_whole_group_goes_on_without_a_spare(size: int, tmp_path: Path) -> Non
     # The group of rank 0 has lost a worker.
     code, output = run(*counts, *command(size, 6, tmp_path, "forward:1@3"))
     assert code == 0, output
-    check(output, size, size)
+    check(output, size)
     before, after = seats(output, size)
     assert after.keys() == {pid for pid, seat in before.items() if seat[0] == 1}, output
     assert all(before[pid][1] == seat[1] for pid, seat in after.items()), output
