@@ -156,13 +156,13 @@ def test_tensor_parallel_pairs_are_groups(start: Starter) -> None:
     ],
 )
 def test_groups_that_are_not_those_of_the_mesh_are_refused(start: Starter, mesh: str, says: str) -> None:
-    text = start.job("-np 4 --min-np 4 --replica-group-size 2", pairs(mesh)).fail()
+    text = start.job("-np 4 --replica-group-size 2", pairs(mesh)).fail()
     assert "StateError" in text and says in text, text
 
 
 def test_a_model_over_all_workers_needs_a_group_of_all() -> None:
     script = [sys.executable, str(WORKER), "tensor", "6", "none"]
-    code, output = run("-np", "4", "--min-np", "2", "--replica-group-size", "2", *script)
+    code, output = run("-np", "4", "--replica-group-size", "2", *script)
     assert code != 0, output
     says = "--replica-group-size 2: 4 workers hold one whole model in a mesh of data (any) x tensor 2; set --replica-group-size all"
     assert says in output, output

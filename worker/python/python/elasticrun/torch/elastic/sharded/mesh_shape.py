@@ -58,7 +58,9 @@ def ranks_by_seat(order: Sequence[tuple[int, int]], size: int) -> list[int]:
     """
     ranks = [rank for first, count in order for rank in range(first, first + min(count, size))] or [*range(size)]
     if sorted(ranks) != [*range(size)]:
-        raise StateError(f"the driver has named ranks {order} of {size} workers: run driver and workers of the same release")
+        raise StateError(
+            f"the driver has named ranks {order} of {size} workers: run driver and workers of the same release"
+        )
     return ranks
 
 

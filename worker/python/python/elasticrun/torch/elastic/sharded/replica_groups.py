@@ -36,8 +36,8 @@ def check_group(dimensions: Sequence[str] | Mapping[str, int | None], shards: in
         )
     if shard != world.shard:
         raise StateError(
-            f"mesh={dimensions!r}: with --replica-group-size {world.replica_group_size}, the dimensions along which workers have copies of"
-            " the model come first, such as {'replicate': None, 'shard': 4}"
+            f"mesh={dimensions!r}: with --replica-group-size {world.replica_group_size}, the dimensions along which workers have"
+            " copies of the model come first, such as {'replicate': None, 'shard': 4}"
         )
 
 
@@ -50,4 +50,3 @@ def refuse_groups(why: str) -> None:
     size = _native.world().replica_group_size
     if size is not None:
         raise StateError(f"--replica-group-size {size}: {why}; set --replica-group-size all")
-

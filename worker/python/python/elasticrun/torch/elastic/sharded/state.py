@@ -25,11 +25,11 @@ from .buffers import HostBuffers
 from .capture import Captured, Head, canonical, capture, make_optimizer_state, set_options
 from .divisions import Divisions
 from .grouping import regrouped
-from .replica_groups import check_group, refuse_groups
 from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
 from .meshes import RoundMeshes
 from .release import release
+from .replica_groups import check_group, refuse_groups
 
 _log = logging.getLogger("elasticrun")
 
