@@ -214,6 +214,8 @@ mod tests {
             base_shards: None,
             memory: None,
             holders: Vec::new(),
+            replica_group_size: None,
+            order: Vec::new(),
             keeper: Some(Keeper {
                 host: HostId::new("here"),
                 process: PROCESS,

@@ -56,12 +56,7 @@ pub fn describe(settings: &Settings, config: &Config, notes: &[String]) -> Strin
     let mut text = String::new();
     headline(&mut text, settings);
     restarts(&mut text, settings);
-    if settings.workers.replica_group_size == ReplicaGroupSize::All {
-        line(
-            &mut text,
-            format_args!("each worker holds a shard of the state (--replica-group-size all)"),
-        );
-    }
+    replica_groups(&mut text, settings);
     let command: Vec<_> = settings
         .command
         .iter()
@@ -114,6 +109,27 @@ fn headline(text: &mut String, settings: &Settings) {
                 match workers.spares {
                     0 => String::new(),
                     spares => format!(", keeps {spares} spare"),
+                }
+            ),
+        ),
+    }
+}
+
+/// Describes what each worker holds of the state.
+fn replica_groups(text: &mut String, settings: &Settings) {
+    match settings.workers.replica_group_size {
+        ReplicaGroupSize::ONE => {}
+        ReplicaGroupSize::All => line(
+            text,
+            format_args!("each worker holds a shard of the state (--replica-group-size all)"),
+        ),
+        ReplicaGroupSize::Fixed(size) => line(
+            text,
+            format_args!(
+                "each group of {size} workers holds the state: starts with {}; workers that complete no group wait",
+                match settings.workers.np.get() / size {
+                    1 => "1 group".to_owned(),
+                    groups => format!("{groups} groups"),
                 }
             ),
         ),

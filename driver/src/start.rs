@@ -346,7 +346,8 @@ fn job_settings(settings: &Settings) -> core::Settings {
         },
         size_multiple: settings.workers.size_multiple.get(),
         replica_group_size: match settings.workers.replica_group_size {
-            config::ReplicaGroupSize::One => core::ReplicaGroupSize::One,
+            config::ReplicaGroupSize::ONE => core::ReplicaGroupSize::One,
+            config::ReplicaGroupSize::Fixed(size) => core::ReplicaGroupSize::Fixed(size.get()),
             config::ReplicaGroupSize::All => core::ReplicaGroupSize::All,
         },
     }

@@ -1,7 +1,8 @@
 """A small transformer that learns a text by heart, divided among the workers by FSDP2, whatever becomes of them.
 
 elasticrun -np 4 --min-np 2 --replica-group-size all python pytorch_sharded_text.py
-With `--mesh hsdp` each two workers hold the model, and with `--mesh tensor` two workers share each layer: add `--size-multiple 2`.
+With `--mesh hsdp` each two workers hold the model: `--replica-group-size 2` in place of `all`. With `--mesh tensor` two workers
+share each layer: add `--size-multiple 2`.
 The text is the Apache License 2.0 (apache.org/licenses/LICENSE-2.0), which may be copied as it is.
 """
 

@@ -79,6 +79,8 @@ pub(crate) fn start(left: Option<Round>) -> StartedRound {
         base_shards: None,
         memory: None,
         holders: Vec::new(),
+        replica_group_size: None,
+        order: Vec::new(),
         keeper: None,
         size: 1,
         members: vec![member],

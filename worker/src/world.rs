@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use elasticrun_protocol::{
     CommitId, LocalRank, Process, Round,
-    control::{Member, Seat, Start},
+    control::{Member, RankRun, Seat, Start},
 };
 
 /// The members of a round, from the view of one of them.
@@ -23,6 +23,8 @@ pub struct World {
     pub(crate) round: Round,
     pub(crate) base: Option<CommitId>,
     pub(crate) seat: Option<Seat>,
+    pub(crate) replica_group_size: Option<u32>,
+    pub(crate) order: Vec<RankRun>,
     pub(crate) coordinator: SocketAddr,
     pub(crate) prefix: String,
 }
@@ -41,6 +43,8 @@ impl World {
             round: start.round,
             base: start.base,
             seat: member.seat,
+            replica_group_size: start.replica_group_size,
+            order: start.order.clone(),
             coordinator: start.coordinator,
             prefix: start.prefix.clone(),
         }
@@ -95,6 +99,17 @@ impl World {
     /// The part of the state that this worker holds. `None` in a job whose workers each hold the whole state.
     pub fn seat(&self) -> Option<Seat> {
         self.seat
+    }
+
+    /// The number of workers of a replica group, if it is the same in all rounds and above 1.
+    pub fn replica_group_size(&self) -> Option<u32> {
+        self.replica_group_size
+    }
+
+    /// The ranks in the order of their seats: by replica group, and then by shard. Runs of ranks that follow each other, each the
+    /// first one and their number. Empty if that is the order of ranks.
+    pub fn order(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.order.iter().map(|run| (run.first.0, run.count))
     }
 
     /// An address at which rank 0 of this round may open a rendezvous of another library.

@@ -5,6 +5,9 @@
 //! - Within a host survivors precede new workers. Within both sets the order is that of the slots.
 //! - `max_np` cuts the list.
 //!
+//! With replica groups of a fixed size, [`crate::seats`] cuts the list, and workers of a host are in the order of their seats, but for
+//! rank 0.
+//!
 //! A worker keeps its local_rank for life (R2). So the ranks of a host are contiguous, but its local_ranks need not be.
 
 use std::collections::BTreeMap;

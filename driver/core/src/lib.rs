@@ -83,6 +83,7 @@ pub mod rendezvous;
 pub mod results;
 pub mod rounds;
 mod running_time;
+pub mod seats;
 mod settings;
 pub mod sources;
 pub mod store;

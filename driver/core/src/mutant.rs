@@ -485,6 +485,16 @@ mutants! {
     /// A member that holds nothing shows that nobody holds the base of a divided state.
     BaseGivenUp: "R12" "R10",
 
+    // Replica groups of a fixed size. R18: groups are full. R19: survivors keep their shards, and few groups are broken.
+    /// Workers have their seats in the order of ranks.
+    SeatByRank: "R19",
+    /// Survivors of a group that has lost a worker count as newcomers.
+    SurvivorMoved: "R19",
+    /// A round has a multiple of the size that is asked for, and not of the size of a group.
+    HalfGroup: "R18",
+    /// A survivor takes another shard although a newcomer could.
+    SpareLeftIdle: "R19",
+
     // W5: what reset callbacks see, and what they change.
     /// Reset callbacks see the state that a failure has left behind.
     CallbacksSeeTorn: "W5" "W2",

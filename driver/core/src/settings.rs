@@ -21,7 +21,7 @@ pub enum Cooldown {
 /// What the failure of one worker takes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureDomain {
-    /// Its host, unless there is only one host: then its slot.
+    /// Its host, unless there is only one host or the state is divided among workers: then its slot.
     Auto,
     /// Its host.
     Host,
@@ -45,6 +45,9 @@ pub enum RestartMode {
 pub enum ReplicaGroupSize {
     /// Each worker holds the whole state.
     One,
+    /// So many workers, more than one, hold one state together: each holds a shard. A round has copies of the state in as many
+    /// groups as there are workers for.
+    Fixed(u32),
     /// All workers of a round hold one state together: each holds a shard.
     All,
 }
@@ -115,7 +118,8 @@ pub struct Settings {
     pub restart_mode: RestartMode,
     /// The number of workers that hold one whole state together.
     pub replica_group_size: ReplicaGroupSize,
-    /// A round has a multiple of so many workers, at least 1. `np`, `min_np` and `max_np` are multiples.
+    /// A round has a multiple of so many workers, at least 1. `np`, `min_np` and `max_np` are multiples of it, and of the size of a
+    /// replica group ([`Settings::unit`]).
     pub size_multiple: u32,
 }
 
@@ -171,6 +175,21 @@ impl Settings {
             restart_mode: RestartMode::Auto,
             replica_group_size: ReplicaGroupSize::One,
             size_multiple: 1,
+        }
+    }
+
+    /// A round has a multiple of so many workers.
+    pub fn unit(&self) -> u32 {
+        let multiple = self.size_multiple.max(1);
+        match self.replica_group_size {
+            ReplicaGroupSize::Fixed(size) => {
+                let (mut a, mut b) = (multiple, size.max(1));
+                while b > 0 {
+                    (a, b) = (b, a % b);
+                }
+                (multiple / a).saturating_mul(size.max(1))
+            }
+            ReplicaGroupSize::One | ReplicaGroupSize::All => multiple,
         }
     }
 

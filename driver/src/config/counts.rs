@@ -7,6 +7,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use super::{
     error::Error,
     kinds::SlotsPerHost,
+    replica_groups,
     settings::{Mode, Settings, Workers},
     table::Config,
 };
@@ -62,7 +63,7 @@ fn check_multiple(
     min_np: NonZeroU32,
     max_np: Option<NonZeroU32>,
 ) -> Result<(), Error> {
-    let multiple = config.size_multiple.value.get();
+    let (multiple, of) = replica_groups::multiple(config);
     let counts = [
         (Some(np), &config.np, "np"),
         (Some(min_np), &config.min_np, "min-np"),
@@ -81,16 +82,18 @@ fn check_multiple(
             0 => format!("{above}"),
             below => format!("{below} or {above}"),
         };
-        let of = config.size_multiple.origin.name("size-multiple");
+        let would = format!(
+            "the job would have {count} workers; set -np, --min-np and --max-np to multiples of {multiple}, such as {near}"
+        );
         return Err(match setting.is_given() {
             true => setting.contradicts(
                 key,
                 format!("expected a multiple of {multiple} of {of}, such as {near}"),
             ),
-            false => config.size_multiple.contradicts(
-                "size-multiple",
-                format!("the job would have {count} workers; set -np, --min-np and --max-np to multiples, such as {near}"),
-            ),
+            false if config.size_multiple.is_given() => {
+                config.size_multiple.contradicts("size-multiple", would)
+            }
+            false => (config.replica_group_size).contradicts("replica-group-size", would),
         });
     }
     Ok(())

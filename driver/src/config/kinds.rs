@@ -1,6 +1,6 @@
 //! Settings that are one of a few words.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
 use elasticrun_plugin_sdk::hosts::MAX_SLOTS;
 use toml::Value;
@@ -87,16 +87,36 @@ word_setting!(RestartMode, "in-process, process or auto",
 /// The number of workers that hold one whole state together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplicaGroupSize {
-    /// Each worker holds the whole state.
-    One,
-    /// All workers of a round hold one state together: each holds a shard.
+    /// This many. Of 1 each worker holds the whole state; otherwise each holds a shard.
+    Fixed(NonZeroU32),
+    /// All workers of a round: each holds a shard.
     All,
 }
 
-word_setting!(ReplicaGroupSize, "1 or all",
-    "1" => ReplicaGroupSize::One,
-    "all" => ReplicaGroupSize::All,
-);
+impl ReplicaGroupSize {
+    /// Each worker holds the whole state.
+    pub const ONE: Self = Self::Fixed(NonZeroU32::MIN);
+}
+
+impl Setting for ReplicaGroupSize {
+    const WORDS: &'static [&'static str] = &["1", "all"];
+
+    fn read(words: &[String]) -> Result<Self, String> {
+        let all = matches!(words, [word] if word.trim().eq_ignore_ascii_case("all"));
+        match all {
+            true => Ok(Self::All),
+            false => (NonZeroU32::read(words).map(Self::Fixed))
+                .map_err(|allowed| format!("all or {allowed}")),
+        }
+    }
+
+    fn show(&self) -> Option<Value> {
+        match self {
+            Self::All => Some(Value::String("all".to_owned())),
+            Self::Fixed(size) => size.show(),
+        }
+    }
+}
 
 /// Whose environment workers on other hosts have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

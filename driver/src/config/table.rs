@@ -193,8 +193,9 @@ settings! {
         max_np "max-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("max-num-proc");
         /// Workers beyond --max-np that are started and wait to replace a failed worker
         spares "spares" "N": u32 = 0, plain;
-        /// Workers that hold one whole state together: 1 (each holds all of it), or all (each holds a shard)
-        replica_group_size "replica-group-size" "1|all": ReplicaGroupSize = ReplicaGroupSize::One, plain;
+        /// Workers that hold one whole state together: 1 (each holds all of it), N (each holds a shard, and rounds have whole
+        /// groups of N), or all (the workers of a round are one group)
+        replica_group_size "replica-group-size" "N|all": ReplicaGroupSize = ReplicaGroupSize::ONE, plain;
         /// Run rounds with a multiple of M workers, such as the product of tensor and pipeline parallel sizes
         size_multiple "size-multiple" "M": NonZeroU32 = NonZeroU32::MIN, plain;
         /// Slots per host when discovery reports none; auto: the number of its GPUs, else 1
@@ -269,7 +270,8 @@ settings! {
         blacklist "blacklist" "POLICY": BlacklistPolicy = BlacklistPolicy::Cooldown, plain;
         /// First and longest cooldown of a failed host; LO may be 0
         blacklist_cooldown_range "blacklist-cooldown-range" "LO HI": CooldownRange = COOLDOWN, plain;
-        /// What to blacklist when a worker fails: host, or slot [default: host; slot when there is one host]
+        /// What to blacklist when a worker fails: host, or slot [default: host; slot when there is one host, or with
+        /// --replica-group-size above 1]
         failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
     }
     "Survival" {

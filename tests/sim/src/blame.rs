@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_core::{
-    Command, Cooldown, Decision, FailureDomain, Settings, Time,
+    Command, Cooldown, Decision, FailureDomain, ReplicaGroupSize, Settings, Time,
     blacklist::{Domain, Out},
     fleet::{Fleet, Life, Live},
     journal::{DomainEntry, Saved},
@@ -151,6 +151,11 @@ impl Blame {
         Ok(())
     }
 
+    /// Whether each worker holds a part of the state.
+    fn is_divided(&self) -> bool {
+        self.settings.replica_group_size != ReplicaGroupSize::One
+    }
+
     fn note(&mut self, now: Time, hosts: usize, note: &Decision, takes_out: TakesOut) {
         match note {
             Decision::WorkerFailed { .. } if takes_out == TakesOut::Nothing => {}
@@ -165,7 +170,7 @@ impl Blame {
                     _ if takes_out == TakesOut::Slot => slot,
                     _ if member.is_none() && takes_out != TakesOut::Member => slot,
                     FailureDomain::Slot => slot,
-                    FailureDomain::Auto if hosts <= 1 => slot,
+                    FailureDomain::Auto if hosts <= 1 || self.is_divided() => slot,
                     FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
                 };
                 let begun = self.started.get(&(host.clone(), *process)).copied();

@@ -15,6 +15,8 @@ pub(crate) struct History {
     contents: BTreeMap<CommitId, State>,
     /// All shards that were ever sealed of each commit.
     shards: BTreeMap<CommitId, BTreeSet<CommitKey>>,
+    /// How many copies of each commit were sealed.
+    copies: BTreeMap<CommitId, usize>,
     /// Started rounds in order, with their bases.
     bases: Vec<(Round, Option<CommitId>)>,
     /// Started rounds of which no trace was left when a later one started.
@@ -28,6 +30,7 @@ impl History {
     pub(crate) fn sealed(&mut self, commit: &Commit) -> Result<(), String> {
         let (id, state) = (commit.id, &commit.state);
         self.shards.entry(id).or_default().insert(commit.key());
+        *self.copies.entry(id).or_default() += 1;
         let new = !self.contents.contains_key(&id) && id.count > 0;
         self.steps += usize::from(new);
         let known = self.contents.entry(id).or_insert_with(|| state.clone());
@@ -73,9 +76,9 @@ impl History {
         completeness::newest(shards.copied()).is_some()
     }
 
-    /// The number of shards of a commit that were sealed.
-    pub(crate) fn shards(&self, id: CommitId) -> usize {
-        self.shards.get(&id).map_or(0, BTreeSet::len)
+    /// The number of members that have sealed a commit.
+    pub(crate) fn copies(&self, id: CommitId) -> usize {
+        self.copies.get(&id).copied().unwrap_or_default()
     }
 
     /// Whether any commit was ever sealed.

@@ -23,6 +23,11 @@ pub(crate) struct WorldInfo {
     shard: Option<u32>,
     /// Number of shards of a replica group.
     shards: Option<u32>,
+    /// Number of workers of a replica group, or None if it is not the same in all rounds.
+    replica_group_size: Option<u32>,
+    /// The ranks in the order of replica groups and shards, as runs: the first rank and their number. Empty if that is the order
+    /// of ranks.
+    order: Vec<(u32, u32)>,
     /// Key prefix that is unique to the round.
     prefix: String,
     /// Address (`host:port`) at which rank 0 may open a rendezvous of another library.
@@ -68,6 +73,8 @@ impl WorldInfo {
             group: None,
             shard: None,
             shards: None,
+            replica_group_size: None,
+            order: Vec::new(),
             prefix: String::new(),
             coordinator: String::new(),
             host: env::var("ELASTICRUN_HOST").unwrap_or_else(|_| "localhost".to_owned()),
@@ -87,6 +94,8 @@ impl WorldInfo {
             group: world.seat().map(|seat| seat.group),
             shard: world.seat().map(|seat| seat.shard),
             shards: world.seat().map(|seat| seat.of),
+            replica_group_size: world.replica_group_size(),
+            order: world.order().collect(),
             prefix: world.prefix().to_owned(),
             coordinator: world.coordinator().to_string(),
             host,

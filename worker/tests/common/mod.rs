@@ -490,6 +490,8 @@ fn round_of(round: u64, size: usize) -> Start {
         base_shards: None,
         memory: None,
         holders: Vec::new(),
+        replica_group_size: None,
+        order: Vec::new(),
         keeper: None,
         size: size as u32,
         members: Vec::new(),

@@ -215,19 +215,16 @@ impl Machine {
     }
 }
 
-/// The older commits of members, each shard of each commit once. The newest one may be void or incomplete, so that the round
-/// must begin from an older one. A process that keeps its state itself cannot go back to it.
+/// The older commits of members. The newest one may be void or incomplete, so that the round must begin from an older one. A
+/// whole state is named once for each commit, and a shard for each member that holds it: members keep their shards. A process that keeps its state itself cannot go back to it.
 fn older_commits(members: &[Held], memory: &dyn Memory) -> Vec<Kept> {
     let mut named = BTreeSet::new();
     let mut older = Vec::new();
     for held in members.iter().filter(|held| !held.empty) {
         let mut commits = memory.commits(held.process);
         commits.retain(|key| {
-            let named_as = match planted(Mutant::OlderOfOneOnly) {
-                true => key.commit.into(),
-                false => *key,
-            };
-            Some(key.commit) < held.commit && named.insert(named_as)
+            let is_one_of_many = !key.shard.is_whole() && !planted(Mutant::OlderOfOneOnly);
+            Some(key.commit) < held.commit && (is_one_of_many || named.insert(key.commit))
         });
         if !commits.is_empty() {
             older.push(Kept::new(held.process, &commits));

@@ -26,7 +26,7 @@ impl ReadyHost {
     }
 
     /// All commits that the host holds, each with the process that keeps it.
-    fn copies(&self) -> impl Iterator<Item = (Process, CommitKey)> {
+    pub(super) fn copies(&self) -> impl Iterator<Item = (Process, CommitKey)> {
         let of_member = |held: &Held| {
             let (process, shard) = (held.process, held.shard);
             held.commit

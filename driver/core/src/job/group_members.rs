@@ -96,7 +96,9 @@ impl Job {
         match self.settings.failure_domain {
             _ if planted(Mutant::SlotForHost) => Domain::Slot(host.clone(), process.local_rank),
             FailureDomain::Slot => Domain::Slot(host.clone(), process.local_rank),
-            FailureDomain::Auto if self.hosts.len() <= 1 => {
+            // The other workers of a host have shards that nobody else may have. Its agent lives, and a host without one is lost
+            // as a whole.
+            FailureDomain::Auto if self.hosts.len() <= 1 || self.is_divided() => {
                 Domain::Slot(host.clone(), process.local_rank)
             }
             FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),

@@ -51,7 +51,7 @@ impl Job {
 
     /// Whether the state is divided among the members of a round.
     pub(super) fn is_divided(&self) -> bool {
-        self.settings.replica_group_size == ReplicaGroupSize::All
+        self.settings.replica_group_size != ReplicaGroupSize::One
     }
 
     /// Records the newest commit in the memory of a host. Returns whether the state is safe on this host from now on.

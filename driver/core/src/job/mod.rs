@@ -40,6 +40,7 @@ mod launching;
 mod planning;
 mod probing;
 mod recording;
+mod replica_groups;
 mod replication;
 mod reports;
 mod requests;
@@ -74,6 +75,7 @@ use crate::{
     relapses::Relapses,
     results::Results,
     rounds::Rounds,
+    seats::FormerSeats,
     sources::Sources,
     suspicion::Suspicion,
     time::earliest,
@@ -117,6 +119,8 @@ pub struct Job {
     counted: Counted,
     lineage: Lineage,
     registry: Registry,
+    /// The seats of the members of the last round, if replica groups have a fixed size.
+    seats: FormerSeats,
     budgets: Budgets,
     results: Results,
     /// When the job was settled last. Deadlines up to then were applied.
@@ -212,6 +216,7 @@ impl Job {
             counted: Counted::default(),
             lineage: Lineage::default(),
             registry: Registry::default(),
+            seats: FormerSeats::default(),
             budgets: Budgets::new(&settings),
             results: Results::default(),
             settled: Time::ZERO,

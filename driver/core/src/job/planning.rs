@@ -119,7 +119,7 @@ impl Job {
             .ripe_at(most.saturating_sub(there), self.settings.last_call)
     }
 
-    /// The candidates for a round in rank order, cut at `max_np` and at a multiple of `size_multiple`.
+    /// The candidates for a round in rank order, cut at `max_np` and at a multiple of [`crate::Settings::unit`].
     pub(super) fn choose(&self) -> Vec<Candidate> {
         let chosen = self.choose_of(|host| self.may_join(host));
         if chosen.len() < self.needed() as usize && self.trains_on().is_none() {
@@ -163,8 +163,15 @@ impl Job {
         let max_np = (self.settings.max_np).filter(|_| !planted(Mutant::MaxPassed));
         let count = candidates.len() as u32;
         let most = max_np.map_or(count, |max| max.min(count));
-        let whole = most - most % self.settings.size_multiple.max(1);
-        assignment::choose(candidates, Some(whole))
+        let unit = match planted(Mutant::HalfGroup) {
+            true => self.settings.size_multiple.max(1),
+            false => self.settings.unit(),
+        };
+        let whole = most - most % unit;
+        match self.replica_group_size() {
+            Some(size) => self.choose_groups(assignment::choose(candidates, None), whole, size),
+            None => assignment::choose(candidates, Some(whole)),
+        }
     }
 
     fn plan(&mut self, now: Time, chosen: Vec<Candidate>, cause: Cause, out: &mut Out) {
@@ -245,7 +252,7 @@ impl Job {
         let added =
             room > 0 && self.ripe_at().is_some_and(|ripe| ripe <= now) && self.has_admitted();
         // A growth that completes no multiple changes nothing.
-        let added = added && (self.settings.size_multiple <= 1 || self.choose().len() > size);
+        let added = added && (self.settings.unit() <= 1 || self.choose().len() > size);
         if !added && !removed {
             return;
         }

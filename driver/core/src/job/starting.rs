@@ -4,11 +4,15 @@ use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
     AgentCommand, CommitId, HostId, LocalRank, Rank, Round,
-    control::{Held, Keeper, Member, Place, Seat, ShardHolder, Start},
+    control::{Held, Keeper, Member, Seat, ShardHolder, Start},
     topology,
 };
 
-use super::{Job, Out, going_back::GoingBack};
+use super::{
+    Job, Out,
+    going_back::GoingBack,
+    replica_groups::{by_seat_within_hosts, order_of},
+};
 use crate::{
     Command, Decision, Time,
     assignment::{self, Candidate},
@@ -74,6 +78,8 @@ impl Job {
         let needs_others = is_divided && !planted(Mutant::ShardDismissed);
         let holders = if needs_others { 0 } else { holders };
         let keeper = self.keeper_of(forming, whole, &ordered[0]);
+        let seats = self.seats_of(forming, &ordered, whole);
+        let (ordered, seats) = by_seat_within_hosts(ordered, seats);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
         let elsewhere = self.holders_without_members(forming, whole);
@@ -100,7 +106,9 @@ impl Job {
         out.push(Command::OpenRound {
             round: forming.round,
         });
-        self.send_starts(&forming, &ordered, (whole, keeper, elsewhere), out);
+        let from = (whole, keeper, elsewhere);
+        self.send_starts(&forming, (&ordered, &seats), from, out);
+        self.note_seats(&ordered, &seats);
         let life = Life::Training {
             round: forming.round,
         };
@@ -219,12 +227,12 @@ impl Job {
     fn send_starts(
         &self,
         forming: &Forming,
-        ordered: &[Candidate],
+        (ordered, seats): (&[Candidate], &[Option<Seat>]),
         (base, keeper, holders): (Option<Base>, Option<Keeper>, Vec<ShardHolder>),
         out: &mut Out,
     ) {
         let base_shards = base.and_then(|base| base.shards());
-        let seat = |place: &Place| self.seat_of(place);
+        let order = order_of(seats);
         let slots: Vec<(&HostId, LocalRank)> = ordered
             .iter()
             .map(|c| (&c.host, c.process.local_rank))
@@ -255,13 +263,15 @@ impl Job {
                 holders: holders.clone(),
                 keeper: keeper.clone(),
                 size: forming.size,
-                members: (members.iter().zip(&places[rank..]))
-                    .map(|(candidate, place)| Member {
+                members: (members.iter().zip(&places[rank..]).zip(&seats[rank..]))
+                    .map(|((candidate, place), seat)| Member {
                         process: candidate.process,
                         place: *place,
-                        seat: seat(place),
+                        seat: *seat,
                     })
                     .collect(),
+                replica_group_size: self.replica_group_size(),
+                order: order.clone(),
                 host_index: index as u32,
                 host_count: hosts.len() as u32,
                 peers,
@@ -271,15 +281,6 @@ impl Job {
             rank += members.len();
             self.send(&members[0].host, AgentCommand::Start(Box::new(start)), out);
         }
-    }
-
-    /// The part of the state that a member holds. One replica group spans the round, in the order of ranks.
-    fn seat_of(&self, place: &Place) -> Option<Seat> {
-        self.is_divided().then_some(Seat {
-            group: 0,
-            shard: place.rank.0,
-            of: place.size,
-        })
     }
 
     fn data_address(&self, candidate: &Candidate) -> SocketAddr {

@@ -291,6 +291,7 @@ impl Job {
             self.lineage.started(round, started.base);
             self.blacklist.round_started();
         }
+        self.learn_seats(host, started, known != Some(round));
         self.registry.expect(size);
         self.going_back = GoingBack::started(round, self.registry.processes());
     }

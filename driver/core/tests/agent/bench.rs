@@ -373,6 +373,8 @@ impl Bench {
             base_shards: self.base_shards,
             memory: None,
             holders: Vec::new(),
+            replica_group_size: None,
+            order: Vec::new(),
             keeper: keeper.map(|process| Keeper {
                 host: HostId::new("a"),
                 process,

@@ -20,6 +20,7 @@ mod later_driver_ends;
 mod launching;
 mod probing;
 mod registration;
+mod replica_groups;
 mod replication;
 mod reserve;
 mod returning;

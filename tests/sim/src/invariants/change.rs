@@ -45,7 +45,13 @@ pub(super) fn can_grow(world: &World) -> bool {
         return false;
     };
     let max = world.plan.settings.max_np;
-    max.is_none_or(|max| training.size < max) && waiting(world) > 0
+    // Fewer complete no group. Those that the round has left out are on their way.
+    let returns = |life| matches!(life, Life::Returning { .. });
+    let returning = || there(world, returns, |host| newcomers::is_admitted(world, host));
+    let unit = world.plan.settings.unit() as usize;
+    max.is_none_or(|max| training.size < max)
+        && waiting(world) > 0
+        && (unit == 1 || waiting(world) + returning() >= unit)
 }
 
 /// Whether the round that forms has room and a usable worker waits that the plan leaves out.
@@ -58,7 +64,7 @@ pub(super) fn will_grow(world: &World) -> bool {
     let max = world.plan.settings.max_np;
     max.is_none_or(|max| forming.size < max)
         && job.fleet().census().waiting > size
-        && waiting(world) > size
+        && waiting(world) >= size + world.plan.settings.unit() as usize
 }
 
 /// Waiting workers whose hosts are known to reach the round.

@@ -277,7 +277,11 @@ pub(super) fn fails_everywhere(world: &World) -> Result<(), String> {
     if row.iter().filter(failures).count() < 2 {
         return Err("members failed in one round only".into());
     }
-    let by_slot = world.plan.settings.failure_domain == FailureDomain::Slot;
+    let by_slot = match world.plan.settings.failure_domain {
+        FailureDomain::Slot => true,
+        FailureDomain::Auto => world.plan.is_divided(),
+        FailureDomain::Host => false,
+    };
     let domain = |seat: &Seat| (seat.host, by_slot.then_some(seat.process.local_rank));
     let all = row.iter().flat_map(|round| &round.seats);
     let domains: BTreeSet<_> = all.filter(failed).map(domain).collect();

@@ -22,6 +22,8 @@ pub(crate) mod r12;
 pub(crate) mod r13;
 pub(crate) mod r14;
 pub(crate) mod r15;
+mod r18;
+mod r19;
 mod r2;
 pub(crate) mod r3;
 pub(crate) mod r4;
@@ -72,6 +74,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    r19: r19::Memory,
     replicas: replicas::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
@@ -160,6 +163,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 reasons::on_decision(world, decision);
                 worker_ended::on_decision(world, decision);
                 r12::on_decision(world, decision);
+                r19::on_decision(world, decision);
                 groups::on_decision(world, decision);
             }
             // From here on, commands concern the agent that has connected.
@@ -297,8 +301,20 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         r12::started,
         newcomers::started,
         anew::started,
+        r18::started,
+        r19::started,
     ];
-    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers", "anew"];
+    let names = [
+        "R1",
+        "R2",
+        "R5",
+        "R11",
+        "R12",
+        "newcomers",
+        "anew",
+        "R18",
+        "R19",
+    ];
     for (check, name) in checks.into_iter().zip(names) {
         if let Err(what) = check(world, &started) {
             world.violate(name, format!("{round:?}: {what}"));

@@ -77,7 +77,7 @@ pub(crate) fn begins(world: &mut World, host: usize, process: Process) {
         return;
     };
     let members = (world.rounds.get(&first.round)).map_or(0, |round| round.seats.len());
-    let sealed = world.history.shards(first);
+    let sealed = world.history.copies(first);
     if sealed < members {
         let what = format!(
             "h{host} {process:?} trains from {first:?}, which {sealed} of {members} members have sealed"

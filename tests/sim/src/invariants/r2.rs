@@ -1,10 +1,11 @@
 //! R2: a survivor (a worker that trained in the round before) keeps its (host, local_rank). Hosts keep their order
-//! of arrival, and a host that was away returns at the end. Rank 0 stays rank 0 as long as it lives, and its host
+//! of arrival, and a host that was away returns at the end. Rank 0 stays rank 0 as long as it is a member, and its host
 //! is first. Otherwise rank 0 is a survivor whenever there is one. A worker that holds the round's base is not
 //! left out for a newcomer.
 
 use std::collections::BTreeMap;
 
+use elasticrun_core::ReplicaGroupSize;
 use elasticrun_protocol::Process;
 
 use super::{Started, later_driver};
@@ -101,7 +102,12 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     let newcomers = members
         .iter()
         .any(|member| !memory.members.contains(member));
-    if newcomers && !left_out.is_empty() {
+    // In groups of a fixed size, a survivor waits if the others of its group are gone (R19).
+    let is_grouped = matches!(
+        world.plan.settings.replica_group_size,
+        ReplicaGroupSize::Fixed(_)
+    );
+    if newcomers && !left_out.is_empty() && !is_grouped {
         return Err(format!(
             "{left_out:?} hold the base and were left out for newcomers"
         ));

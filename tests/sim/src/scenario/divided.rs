@@ -10,7 +10,7 @@ use crate::{fault::Fault, rng::Rng};
 impl Scenario {
     /// Whether the state is divided among the workers.
     pub(crate) fn is_divided(&self) -> bool {
-        self.settings.replica_group_size == ReplicaGroupSize::All
+        self.settings.replica_group_size != ReplicaGroupSize::One
     }
 
     /// In one of six jobs the state is divided. The generator is a separate one, so other draws stay unchanged. Such a job has
@@ -48,6 +48,29 @@ impl Scenario {
             self.steps = rng.range(20, 40);
             self.step = Duration::from_millis(rng.pick(&[10, 100, 400]).unwrap_or(100));
         }
+        if rng.percent(60) {
+            self.in_groups(&mut rng);
+        }
+    }
+
+    /// Replica groups have a fixed size, and a round has as many as there are workers for.
+    fn in_groups(&mut self, rng: &mut Rng) {
+        let settings = &mut self.settings;
+        settings.replica_group_size = ReplicaGroupSize::Fixed(rng.range(2, 4) as u32);
+        settings.size_multiple = rng.pick(&[1, 1, 1, 2]).unwrap_or(1) as u32;
+        let unit = settings.unit();
+        let slots: u32 = self.hosts[..self.listed].iter().sum();
+        // Enough for several groups, and at times for a spare.
+        let wanted = unit * rng.range(1, 4) as u32 + rng.range(0, 2) as u32;
+        if slots < wanted {
+            self.hosts[0] += wanted - slots;
+        }
+        let most = slots.max(wanted) / unit * unit;
+        let whole = |count: u32| count.next_multiple_of(unit);
+        settings.np = whole(settings.np).min(most);
+        settings.min_np = whole(settings.min_np).min(settings.np);
+        settings.max_np = settings.max_np.map(|max| whole(max).max(settings.np));
+        settings.spares = rng.range(0, 3) as u32;
     }
 
     /// The host whose memory all workers read.

@@ -396,6 +396,8 @@ impl Control {
             base_shards: None,
             memory: None,
             holders: Vec::new(),
+            replica_group_size: None,
+            order: Vec::new(),
             keeper,
             size,
             members: members.collect(),

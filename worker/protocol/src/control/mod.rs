@@ -30,4 +30,4 @@ pub use preload::Preload;
 pub use registration::{Register, Task};
 pub use replica::{ReplicaSource, Replication};
 pub use report::{AgentReport, FromAgent, Held, Kept, Waiting};
-pub use start::{BaseShards, Keeper, Member, Seat, ShardHolder, Start};
+pub use start::{BaseShards, Keeper, Member, RankRun, Seat, ShardHolder, Start};

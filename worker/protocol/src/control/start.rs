@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::Place;
-use crate::{CommitId, DriverEpoch, HostId, Process, Round};
+use crate::{CommitId, DriverEpoch, HostId, Process, Rank, Round};
 
 /// The start of a round, with the data that one host needs. Beside the host's own members it grows with the number of
-/// neighbours, which is at most 2 + log2(hosts), rounded up.
+/// neighbours, which is at most 2 + log2(hosts), rounded up, and with the number of runs of `order`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The driver that starts the round; it is part of the ids of the round's commits.
@@ -32,6 +32,13 @@ pub struct Start {
     pub size: u32,
     /// Members on this host, by rank.
     pub members: Vec<Member>,
+    /// The number of workers of a replica group, if it is the same in all rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_group_size: Option<u32>,
+    /// The ranks in the order of their seats: by replica group, and then by shard. Empty if that is the order of ranks. Failures
+    /// and hosts that share a group add to the number of runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<RankRun>,
     /// The index of this host among the hosts of the round, in the order of ranks.
     pub host_index: u32,
     /// The number of hosts of the round.
@@ -66,6 +73,15 @@ pub struct Seat {
     pub shard: u32,
     /// The number of shards of a group.
     pub of: u32,
+}
+
+/// Ranks that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankRun {
+    /// The first of them.
+    pub first: Rank,
+    /// Their number.
+    pub count: u32,
 }
 
 /// The layout of a commit that is divided among workers.

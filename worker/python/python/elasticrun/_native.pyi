@@ -22,6 +22,8 @@ class WorldInfo:
     group: int | None
     shard: int | None
     shards: int | None
+    replica_group_size: int | None
+    order: list[tuple[int, int]]
     prefix: str
     coordinator: str
     host: str

@@ -1,6 +1,7 @@
 """A model with a sharded state: sharded.py KIND END CHECKPOINTS [EVENT...].
 
-KIND is `fsdp` (all workers), `hsdp` (pairs of workers that hold the model), or `tensor` (pairs of tensor parallel workers, and FSDP beside).
+KIND is `fsdp` (all workers), `hsdp` (pairs of workers that hold the model), `hsdp4` (groups of four), or `tensor` (pairs of tensor
+parallel workers, and FSDP beside).
 
 END is a number of steps, or the sizes that rounds must have had: 4,3,4 ends three steps after the last change.
 
@@ -33,7 +34,12 @@ from elasticrun import _native
 
 KIND, END, CHECKPOINTS, *EVENTS = sys.argv[1:]
 SIZES = [int(size) for size in END.split(",")]
-MESHES = {"fsdp": ("shard",), "hsdp": {"replicate": None, "shard": 2}, "tensor": {"data": None, "tensor": 2}}
+MESHES = {
+    "fsdp": ("shard",),
+    "hsdp": {"replicate": None, "shard": 2},
+    "hsdp4": {"replicate": None, "shard": 4},
+    "tensor": {"data": None, "tensor": 2},
+}
 WIDTH, VOCABULARY, BATCH = 16, 37, 12
 
 er.init()
@@ -186,6 +192,11 @@ if any(event.startswith("first") for event in EVENTS):
 @er.elastic.run
 def train(state):
     print(f"round of {er.size()}: rank {er.rank()} at step {state.step} digest {digest(state)}", flush=True)
+    world = _native.world()
+    print(
+        f"pid {os.getpid()} in round {world.round}: group {world.group} shard {world.shard} at {state.mesh.get_coordinate()}",
+        flush=True,
+    )
     if state.step and CHECKPOINTS != "none":
         compare_with_checkpoint(state)
     state.sizes = [*state.sizes, (er.size(), state.step)]

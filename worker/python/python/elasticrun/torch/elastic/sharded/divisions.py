@@ -43,6 +43,8 @@ class Divisions:
         self._meshes: list[tuple[list[int], list[int]]] = [table_of(mesh)]
         #: The shard of this rank in the last layout.
         self.shard = 0
+        #: The number of shards of the last layout.
+        self.shards = 1
         #: The descriptions of the tensors of the last layout.
         self._specs: list[TensorSpec] = []
         self._layout: _native.Layout | None = None
@@ -69,7 +71,8 @@ class Divisions:
         if self._layout is None or specs != self._specs:
             shards = self._shards(specs)
             meshes = [(of_mesh, [shards[rank] for rank in members]) for of_mesh, members in self._meshes]
-            self._specs, self._layout = specs, _native.Layout(max(shards) + 1, meshes, specs)
+            self.shards = max(shards) + 1
+            self._specs, self._layout = specs, _native.Layout(self.shards, meshes, specs)
             self.shard = shards[dist.get_rank()]
         return self._layout
 

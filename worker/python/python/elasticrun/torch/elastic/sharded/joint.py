@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,20 @@ class JointDivisions:
 
     Members tell each other what they hold. That is one exchange for each commit, in which a member says only what has
     changed since the last one.
+
+    Args:
+        order: the ranks in the order of replica groups and shards.
     """
 
     #: Whether each layout is made of what all members have described.
     is_joint = True
 
-    def __init__(self) -> None:
+    def __init__(self, order: Sequence[int]) -> None:
+        self._order = order
         #: The shard of this rank in the last layout.
         self.shard = 0
+        #: The number of shards of the last layout.
+        self.shards = 1
         self._layout: _native.Layout | None = None
         self._specs: list[TensorSpec] = []
         self._head = Head()
@@ -91,8 +98,9 @@ class JointDivisions:
             # Not the old layout if the descriptions contradict each other.
             self._layout = None
             self._note_optimizers()
-            merged = merge([description.tensors for description in self._descriptions])
-            self._layout = _native.Layout(max(merged.shards) + 1, merged.meshes, merged.tensors)
+            merged = merge([description.tensors for description in self._descriptions], self._order)
+            self.shards = max(merged.shards) + 1
+            self._layout = _native.Layout(self.shards, merged.meshes, merged.tensors)
             self._specs, self.shard = merged.tensors, merged.shards[rank]
         if any(part is not None for parts in heard for part in parts):
             self._head = self._merged_head()

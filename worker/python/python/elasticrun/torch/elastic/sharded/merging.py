@@ -37,13 +37,14 @@ class _Tensor:
     members: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
 
-def merge(described: Sequence[Sequence[MemberTensor]]) -> Merged:
+def merge(described: Sequence[Sequence[MemberTensor]], order: Sequence[int] | None = None) -> Merged:
     """The layout of a state of which each rank holds the tensors that it describes.
 
     A tensor lies on as many meshes of equal shape as there are copies of it: one for each worker that has a plain tensor, and
     one for each group of workers among which a DTensor is divided. They become one mesh with a dimension more, which copies.
 
-    Ranks that hold the same parts of the same tensors have the same shard. Shards are numbered in order of rank.
+    Ranks that hold the same parts of the same tensors have the same shard. Shards are numbered in the order of the ranks in
+    ``order``, by default in order of rank.
 
     Raises:
         StateError: members describe a tensor in different ways, or a rank of a mesh has not described a tensor on it.
@@ -60,7 +61,7 @@ def merge(described: Sequence[Sequence[MemberTensor]]) -> Merged:
             tensor.members.setdefault(tuple(spec[4][1]), []).append(rank)
     for name, tensor in tensors.items():
         _check_members(name, tensor)
-    shards = _shards(tensors, len(described))
+    shards = _shards(tensors, range(len(described)) if order is None else order)
     specs: list[TensorSpec] = []
     meshes: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
     for name, tensor in tensors.items():
@@ -87,16 +88,18 @@ def _check_members(name: str, tensor: _Tensor) -> None:
             )
 
 
-def _shards(tensors: dict[str, _Tensor], size: int) -> list[int]:
+def _shards(tensors: dict[str, _Tensor], order: Sequence[int]) -> list[int]:
     """The shard of each rank."""
-    held: list[list[tuple[int, int]]] = [[] for _ in range(size)]
+    held: list[list[tuple[int, int]]] = [[] for _ in order]
     for index, tensor in enumerate(tensors.values()):
         mesh_shape, _, axes = tensor.spec[4]
         for table in tensor.members:
             for place, rank in enumerate(table):
                 held[rank].append((index, _divided(place, mesh_shape, axes)))
     numbers: dict[tuple[tuple[int, int], ...], int] = {}
-    return [numbers.setdefault(tuple(of_rank), len(numbers)) for of_rank in held]
+    for rank in order:
+        numbers.setdefault(tuple(held[rank]), len(numbers))
+    return [numbers[tuple(of_rank)] for of_rank in held]
 
 
 def _divided(place: int, shape: list[int], axes: Axes) -> int:

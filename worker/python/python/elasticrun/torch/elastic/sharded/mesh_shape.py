@@ -40,10 +40,28 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
     if size % product or (not free and size != product):
         works = f"any multiple of {product}" if free else f"only {product}"
         raise StateError(
-            f"a mesh of {_shown(lengths)} cannot have {size} workers: {works} works; set -np, --min-np and --max-np so"
+            f"a mesh of {shown(lengths)} cannot have {size} workers: {works} works; set -np, --min-np and --max-np so"
         )
     rest = size // product
     return [rest if length is None else length for length in lengths.values()], list(lengths)
+
+
+def ranks_by_seat(order: Sequence[tuple[int, int]], size: int) -> list[int]:
+    """The ranks in the order of replica groups and shards: the rank at each position of a mesh.
+
+    Args:
+        order: runs of ranks, each the first one and their number. None are the order of ranks.
+        size: number of workers.
+
+    Raises:
+        StateError: the runs do not have each rank once.
+    """
+    ranks = [rank for first, count in order for rank in range(first, first + min(count, size))] or [*range(size)]
+    if sorted(ranks) != [*range(size)]:
+        raise StateError(
+            f"the driver has named ranks {order} of {size} workers: run driver and workers of the same release"
+        )
+    return ranks
 
 
 def data_coordinates(mesh: DeviceMesh, data: Sequence[str]) -> DataCoordinates:
@@ -58,5 +76,7 @@ def data_coordinates(mesh: DeviceMesh, data: Sequence[str]) -> DataCoordinates:
     return DataCoordinates(dist.get_rank(), [sorted(members) for members in table.tolist()])
 
 
-def _shown(lengths: Mapping[str, int | None]) -> str:
+def shown(dimensions: Sequence[str] | Mapping[str, int | None]) -> str:
+    """Names and lengths of the dimensions of a mesh, for a message."""
+    lengths = dict(dimensions) if isinstance(dimensions, Mapping) else dict.fromkeys(dimensions)
     return " x ".join(f"{name} {length or '(any)'}" for name, length in lengths.items())

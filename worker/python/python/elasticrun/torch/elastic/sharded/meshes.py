@@ -88,7 +88,9 @@ class RoundMeshes:
 def _create(key: _Key) -> DeviceMesh:
     """A new mesh. Creates its groups."""
     options: dict[str, Any] = {}
-    if key.ranks != tuple(sorted(key.ranks)) and "preserve_rank_order" in inspect.signature(DeviceMesh).parameters:
+    # The signature of the class would be that of __new__, which dtensor_caches replaces.
+    parameters = inspect.signature(DeviceMesh.__init__).parameters
+    if key.ranks != tuple(sorted(key.ranks)) and "preserve_rank_order" in parameters:
         # torch would sort the ranks of each group, and then FSDP and DTensor disagree on which shard is here.
         options["preserve_rank_order"] = True
     table = torch.tensor(key.ranks, dtype=torch.int).reshape(key.shape)

@@ -26,9 +26,10 @@ from .capture import Captured, Head, canonical, capture, make_optimizer_state, s
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
-from .mesh_shape import data_coordinates, mesh_shape
+from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
 from .meshes import RoundMeshes
 from .release import release
+from .replica_groups import check_group, refuse_groups
 
 _log = logging.getLogger("elasticrun")
 
@@ -78,7 +79,8 @@ class ShardedState(ObjectState):
     parameters of its stage, under names that they have in no other stage. With a ``ZeroRedundancyOptimizer`` a worker commits
     the optimizer state of the parameters that are assigned to it.
 
-    Start the job with ``--replica-group-size all``.
+    Start the job with ``--replica-group-size all``, or with the number of workers that hold one whole model if there are copies of
+    the model: the product of the dimensions of the mesh that divide it, which come last.
 
     Args:
         build: makes the model for a mesh. Returns the model, or a tuple of the model, its optimizer, and further objects
@@ -172,14 +174,15 @@ class ShardedState(ObjectState):
         self._forget()
         distributed.require_process_group()
         shape, names = mesh_shape(self._dimensions, world.size)
-        self.mesh = self._meshes.mesh(shape, names, self._device)
+        order = ranks_by_seat(world.order, world.size)
+        self.mesh = self._meshes.mesh(shape, names, self._device, order)
         places = data_coordinates(self.mesh, self._dims_of_data(names))
         _coordinates.enter(places)
         self.data_rank, self.data_size = places.index, places.count
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
         is_joint = is_zero(self.optimizer) or not _STAGES.isdisjoint(names)
-        self._divisions = JointDivisions() if is_joint else Divisions(self.mesh)
+        self._divisions = JointDivisions(order) if is_joint else Divisions(self.mesh)
         built = time.monotonic()
         base = _native.load_shards()
         is_empty = _leave_meta(self.model, self._device)
@@ -266,6 +269,8 @@ class ShardedState(ObjectState):
         self.model = model
         if rest and isinstance(rest[0], torch.optim.Optimizer):
             self.optimizer = rest.pop(0)
+            if is_zero(self.optimizer):
+                refuse_groups("a ZeroRedundancyOptimizer divides its state among all workers")
             # Refuses what a commit could not be loaded to.
             local_optimizer(self.optimizer)
         for other in rest:
@@ -279,7 +284,9 @@ class ShardedState(ObjectState):
         """What this worker holds, and the layout of all. With joint divisions all workers call it."""
         assert self._divisions is not None
         captured = capture(self.model, self.optimizer, self.others)
-        return captured, self._divisions.layout(captured)
+        layout = self._divisions.layout(captured)
+        check_group(self._dimensions, self._divisions.shards, self._divisions.shard)
+        return captured, layout
 
     def _reset_survivor(self) -> None:
         self._is_survivor = True
