@@ -84,6 +84,7 @@ pub mod results;
 pub mod rounds;
 mod running_time;
 mod settings;
+mod shard_keepers;
 pub mod sources;
 pub mod store;
 pub mod suspicion;

@@ -22,6 +22,7 @@ pub(crate) mod r12;
 pub(crate) mod r13;
 pub(crate) mod r14;
 pub(crate) mod r15;
+mod r16;
 mod r2;
 pub(crate) mod r3;
 pub(crate) mod r4;
@@ -72,6 +73,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    r16: r16::Memory,
     replicas: replicas::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
@@ -173,11 +175,13 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::Disconnect { host, .. } if goes_away(commands, host) => {
                 r12::lost(world, host);
                 survival::lost(world, host);
+                r16::lost(world, host);
             }
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 if matches!(command, Command::Disconnect { .. }) {
                     r12::lost(world, host);
                     survival::lost(world, host);
+                    r16::lost(world, host);
                 }
                 world.reference.agent_gone(host);
                 if itself {
@@ -297,8 +301,9 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         r12::started,
         newcomers::started,
         anew::started,
+        r16::started,
     ];
-    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers", "anew"];
+    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers", "anew", "R16"];
     for (check, name) in checks.into_iter().zip(names) {
         if let Err(what) = check(world, &started) {
             world.violate(name, format!("{round:?}: {what}"));

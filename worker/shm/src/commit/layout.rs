@@ -394,10 +394,21 @@ impl Header {
         }
     }
 
+    /// Whether the writer keeps any commit, if this is the header of the first buffer.
+    pub(super) fn keeps_any(&self) -> bool {
+        self.kept
+            .0
+            .iter()
+            .any(|slot| slot.load(Ordering::SeqCst) != 0)
+    }
+
     /// Whether the writer keeps a commit, if this is the header of the first buffer.
     pub(super) fn keeps(&self, id: CommitId) -> bool {
         let tag = tag(id);
-        self.kept.0.iter().any(|slot| slot.load(Ordering::SeqCst) == tag)
+        self.kept
+            .0
+            .iter()
+            .any(|slot| slot.load(Ordering::SeqCst) == tag)
     }
 
     pub(super) fn words(&self, seal: u64) -> Words {

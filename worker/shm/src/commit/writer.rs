@@ -152,10 +152,13 @@ impl CommitWriter {
 
     /// Whether the commit of a buffer is one that the agent wants to keep.
     fn is_kept(&self, buffer: usize) -> bool {
+        let first = self.buffers[0].header();
+        if !first.keeps_any() {
+            return false;
+        }
         let Ok(seen) = self.read_states() else {
             return false;
         };
-        let first = self.buffers[0].header();
         seen[buffer].info.is_some_and(|info| first.keeps(info.id))
     }
 
