@@ -117,10 +117,9 @@ fn a_cut_is_named_ahead_of_what_workers_may_have_sealed() {
     beats(&mut harness, "a", commit(1, 100));
     copied(&mut harness, "a");
     copied(&mut harness, "b");
-    harness.pass(seconds(1));
-    // A hundred commits in a second. It heard of them a second ago, and the command takes a moment.
+    // A hundred commits in a second, and the command takes a moment.
     let next = last(&harness, "a").next.expect("there is one").count;
-    assert!((200..240).contains(&next), "{next}");
+    assert!((110..140).contains(&next), "{next}");
     // The workers of one host were faster.
     let late = AgentReport::CutHeld {
         commit: commit(1, next),
