@@ -330,7 +330,7 @@ fn a_copy_of_a_former_source_is_given_up() {
     let next = Command::Replicate {
         process: unborn(3),
         keeper,
-        newer_than: Some(commit(1, 3)),
+        wanted: Wanted::Newer(Some(commit(1, 3))),
         limit: None,
     };
     assert_eq!(bench.pass(seconds(10), true), [next]);

@@ -16,6 +16,8 @@ pub(super) struct Memory {
     /// The hosts that held shards of the cut when the job knew that it was complete, with the numbers of their agents. None is one
     /// that is lost.
     holders: BTreeMap<usize, Option<u64>>,
+    /// The agents since then. Those that are lost before the next cut is complete may have had shards of it.
+    agents: BTreeMap<usize, Option<u64>>,
 }
 
 impl Memory {
@@ -28,9 +30,11 @@ impl Memory {
 /// The agent of a host is lost to the driver.
 pub(super) fn lost(world: &mut World, host: &HostId) {
     let index = world.host_index(host);
-    let holders = &mut world.invariants.r16.holders;
-    if let Some(holder) = index.and_then(|index| holders.get_mut(&index)) {
-        *holder = None;
+    let memory = &mut world.invariants.r16;
+    for holders in [&mut memory.holders, &mut memory.agents] {
+        if let Some(holder) = index.and_then(|index| holders.get_mut(&index)) {
+            *holder = None;
+        }
     }
 }
 
@@ -40,6 +44,15 @@ pub(super) fn look(world: &mut World) {
         return;
     }
     let mut holders = std::mem::take(&mut world.invariants.r16.holders);
+    let mut agents = std::mem::take(&mut world.invariants.r16.agents);
+    for host in 0..world.hosts.len() {
+        if let Some(number) = agent(world, host) {
+            agents.entry(host).or_insert(Some(number));
+        }
+    }
+    for (host, holder) in &mut agents {
+        *holder = holder.filter(|number| agent(world, *host) == Some(*number));
+    }
     // A start that makes the cut void follows.
     let cut = (world.driver.job.complete_cut()).or(world.invariants.r16.cut);
     let is_new = cut != world.invariants.r16.cut;
@@ -52,12 +65,14 @@ pub(super) fn look(world: &mut World) {
             .filter(holds)
             .map(|host| (host, agent(world, host)))
             .collect();
+        let lost = agents.extract_if(.., |_, agent| agent.is_none());
+        holders.extend(lost);
     }
     for (host, holder) in &mut holders {
         *holder = holder.filter(|number| agent(world, *host) == Some(*number));
     }
     world.invariants.r16.cut = cut;
-    world.invariants.r16.holders = holders;
+    (world.invariants.r16.holders, world.invariants.r16.agents) = (holders, agents);
     if let Err(what) = is_whole(world) {
         world.violate("R16", what);
     }
@@ -95,7 +110,7 @@ fn is_whole(world: &World) -> Result<(), String> {
 }
 
 /// A round starts.
-pub(super) fn started(world: &World, started: &Started<'_>) -> Result<(), String> {
+pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     match promised(world) {
         Some(cut) if started.base < Some(cut) => Err(format!(
             "it begins from {:?}, and all shards of {cut:?} were complete on {:?}",
