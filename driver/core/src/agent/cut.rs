@@ -83,6 +83,12 @@ impl Cuts {
 }
 
 impl Machine {
+    /// Whether a dead process has a shard that stays.
+    pub(super) fn has_cut(&self, process: Process, memory: &dyn Memory) -> bool {
+        let commits = memory.commits(process);
+        commits.iter().any(|key| self.cuts.needs(key.commit))
+    }
+
     /// Handles what the driver says of cuts.
     pub(super) fn on_cut(
         &mut self,
@@ -121,12 +127,9 @@ impl Machine {
             return;
         }
         let pending = self.cuts.pending.as_ref().map(|pending| pending.process);
-        let is_needed = |process: Process| {
-            let commits = memory.commits(process);
-            commits.iter().any(|key| self.cuts.needs(key.commit))
-        };
         let is_dropped = |process: &Process| {
-            process.local_rank == NO_SLOT && Some(*process) != pending && !is_needed(*process)
+            let is_copy = process.local_rank == NO_SLOT && Some(*process) != pending;
+            is_copy && !self.has_cut(*process, memory)
         };
         let dropped: Vec<_> = self.kept.iter().copied().filter(is_dropped).collect();
         for process in dropped {

@@ -303,7 +303,7 @@ impl Machine {
         let mut others = others.filter(|process| **process != fallback);
         if others.any(|process| memory.commits(*process).iter().any(is_newer)) {
             self.replicas.fallback = None;
-            if self.kept.remove(&fallback) {
+            if !self.has_cut(fallback, memory) && self.kept.remove(&fallback) {
                 out.push(Command::Forget { process: fallback });
             }
         }

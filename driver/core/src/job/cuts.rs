@@ -510,10 +510,11 @@ impl Job {
         }
     }
 
-    /// The newest commit of a divided state of which all shards are known to be on as many machines as they must be.
-    pub fn complete_cut(&self) -> Option<CommitId> {
+    /// The newest commit of a divided state of which all copies are complete, and whether its shards are on as many machines as
+    /// they must be.
+    pub fn complete_cut(&self) -> Option<(CommitId, bool)> {
         let cuts = &self.replication.cuts;
-        cuts.keep.filter(|_| cuts.is_safe)
+        cuts.keep.map(|keep| (keep, cuts.is_safe))
     }
 }
 

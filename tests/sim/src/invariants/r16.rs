@@ -53,9 +53,13 @@ pub(super) fn look(world: &mut World) {
     for (host, holder) in &mut agents {
         *holder = holder.filter(|number| agent(world, *host) == Some(*number));
     }
-    // A start that makes the cut void follows.
-    let cut = (world.driver.job.complete_cut()).or(world.invariants.r16.cut);
-    let is_new = cut != world.invariants.r16.cut;
+    let before = world.invariants.r16.cut;
+    let cut = match world.driver.job.complete_cut() {
+        Some((cut, is_safe)) => Some(cut).filter(|_| is_safe),
+        // A start that makes the cut void may follow.
+        None => before,
+    };
+    let is_new = cut != before;
     if is_new {
         let holds = |host: &usize| {
             let commits = world.hosts[*host].commits();
