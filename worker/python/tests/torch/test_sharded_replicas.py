@@ -16,7 +16,16 @@ from support.jobs import Job, Starter, job
 WORKER = Path(__file__).parent / "workers" / "sharded.py"
 HOSTS = "localhost:2\n127.0.0.1:2\n127.0.0.2:2"
 #: Lost hosts stay away, and nothing is gained by a wait for them.
-OPTIONS = ["--blacklist", "forever", "--failure-domain", "slot", "--log-format", "json", "--replicate-interval", "100ms"]
+OPTIONS = [
+    "--blacklist",
+    "forever",
+    "--failure-domain",
+    "slot",
+    "--log-format",
+    "json",
+    "--replicate-interval",
+    "100ms",
+]
 
 
 def command(folder: Path, replicas: int, *words: object, timeout: str = "600s") -> list[str]:
