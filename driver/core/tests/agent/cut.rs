@@ -143,7 +143,10 @@ fn a_cut_is_held_once_all_members_have_passed_it() {
         commit: next,
         held: vec![held],
     };
-    assert_eq!(reports(bench.answered_by(seconds(2))), [report.clone()]);
+    assert_eq!(
+        reports(bench.answered_by(seconds(2))),
+        std::slice::from_ref(&report)
+    );
     assert_eq!(reports(bench.answered_by(seconds(2))), []);
     // The driver asks again once it has lost the report.
     let again = told(&mut bench, 2, cut(None, Some(next), &[]));
