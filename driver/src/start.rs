@@ -330,6 +330,9 @@ fn job_settings(settings: &Settings) -> core::Settings {
         replicas: settings
             .replication
             .map_or(0, |replication| replication.hosts.get()),
+        replica_interval: settings
+            .replication
+            .map_or(Duration::ZERO, |replication| replication.interval),
         durable: settings.durable.is_some(),
         resume_from: settings
             .durable

@@ -143,6 +143,8 @@ pub struct AgentConnected {
     pub durable: bool,
     /// The agent can keep replicas of commits.
     pub replicas: bool,
+    /// The agent can keep shards of a divided state for other hosts.
+    pub cuts: bool,
     /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
     /// The random number of the agent's process, if it has one.
@@ -522,7 +524,17 @@ pub enum Decision {
         /// The error, for the operator.
         why: String,
     },
-    /// A host without a member keeps a complete replica of a commit.
+    /// The shards of a commit are complete on so many machines that the job survives the loss of some.
+    CutComplete {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// Shards of a divided state are in the memory of one machine only, and no copies are asked for.
+    ShardsUnprotected {
+        /// The number of hosts with members.
+        hosts: u32,
+    },
+    /// A host keeps a complete replica of a commit of others, or of all shards of it that it was asked to copy.
     Replicated {
         /// The host.
         host: HostId,

@@ -85,6 +85,7 @@ pub mod rounds;
 mod running_time;
 pub mod seats;
 mod settings;
+mod shard_keepers;
 pub mod sources;
 pub mod store;
 pub mod suspicion;

@@ -520,6 +520,14 @@ mutants! {
     ReplicaNotAsked: "R12",
     /// No replica is made.
     NeverReplicated: "R12",
+    /// The copies of a complete cut are given up before those of the next one are complete.
+    CutDroppedEarly: "R16",
+    /// A host copies the newest shards of others, and not those of the cut.
+    CutsMixed: "R16",
+    /// A host copies its own shards, or those of another host of its machine.
+    ReplicaOnSameMachine: "R16",
+    /// The shards of a host are copied by none.
+    HostNotFollowed: "R16",
     /// A host gives up its replica at the start of a round, before another commit is in its memory.
     ReplicaGivenUp: "replicas",
     /// A member counts as a host that keeps commits before it has one.

@@ -110,6 +110,8 @@ pub struct Settings {
     pub launches_at_once: usize,
     /// The number of hosts beyond one that keep each commit, so that as many may be lost (`--replicate-commits`).
     pub replicas: u32,
+    /// The time between the begins of two copies, of a state that is divided among workers.
+    pub replica_interval: Duration,
     /// The job has a durable store of commits.
     pub durable: bool,
     /// The former run that the job continues from, by its durable commits.
@@ -170,6 +172,7 @@ impl Settings {
             self_registration: false,
             launches_at_once: Self::LAUNCHES_AT_ONCE,
             replicas: 0,
+            replica_interval: Duration::from_secs(1),
             durable: false,
             resume_from: None,
             restart_mode: RestartMode::Auto,

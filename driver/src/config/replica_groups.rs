@@ -43,11 +43,6 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     let excluded = [
         (
-            config.replicate_commits.value > 0,
-            config.replicate_commits.origin.name("replicate-commits"),
-            "which keeps the shard of rank 0 only",
-        ),
-        (
             config.durable_commits.value.is_some(),
             config.durable_commits.origin.name("durable-commits"),
             "which writes the shard of rank 0 only",

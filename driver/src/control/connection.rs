@@ -135,6 +135,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         probes: register.probes,
         durable: register.durable,
         replicas: register.replicas,
+        cuts: register.cuts,
         task: register.task,
         agent: register.agent,
         // Each version with TLS has the messages of a return.

@@ -180,7 +180,10 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
             "warning: --resume-from: the job continues from no former run, since no worker has attached to elasticrun".into()
         }
         Decision::DurableWritten { .. } => return None,
-        Decision::Replicated { .. } => return None,
+        Decision::Replicated { .. } | Decision::CutComplete { .. } => return None,
+        Decision::ShardsUnprotected { .. } => {
+            "warning: each host has shards that no other one has, so the job ends if one is lost; --replicate-commits 1 keeps copies of them".into()
+        }
         Decision::ReplicaFailed { host, why } => format!(
             "warning: host {host} cannot keep a replica of commits: {why}; training goes on"
         ),
@@ -244,6 +247,7 @@ pub(super) fn is_warning(decision: &Decision) -> bool {
         Decision::AwaitingNewer { .. }
             | Decision::WentBack { .. }
             | Decision::CommitIncomplete { .. }
+            | Decision::ShardsUnprotected { .. }
             | Decision::ReplicaFailed { .. }
             | Decision::ReplicasLacking { .. }
             | Decision::DurableFailed { .. }

@@ -256,6 +256,12 @@ impl Event {
                     json!({"host": host, "commit": commit, "bytes": bytes, "took_s": took.as_secs_f64()}),
                 ],
             ),
+            Decision::ShardsUnprotected { hosts } => {
+                Self::warn("shards_unprotected", [json!({"hosts": hosts})])
+            }
+            Decision::CutComplete { commit } => {
+                Self::info("cut_complete", [json!({"commit": commit})])
+            }
             Decision::ReplicaFailed { host, why } => Self::warn(
                 "commit_replica_failed",
                 [json!({"host": host, "reason": why})],
@@ -567,7 +573,11 @@ mod tests {
                 bytes: 1 << 20,
                 took: TOOK,
             },
-            Decision::Replicated { .. } => Decision::ReplicaFailed { host, why },
+            Decision::Replicated { .. } => Decision::CutComplete {
+                commit: base().expect("there is one"),
+            },
+            Decision::CutComplete { .. } => Decision::ShardsUnprotected { hosts: 2 },
+            Decision::ShardsUnprotected { .. } => Decision::ReplicaFailed { host, why },
             Decision::ReplicaFailed { .. } => Decision::ReplicasLacking {
                 hosts: 1,
                 needed: 2,

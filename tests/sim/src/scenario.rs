@@ -130,6 +130,8 @@ const WRITES: u64 = 0x7772_6974_6573;
 
 /// Derives the generator of replicas.
 const REPLICAS: u64 = 0x7265_706c_6963;
+/// Derives the generator of cuts.
+const CUTS: u64 = 0x6375_7473_0000_0000;
 
 /// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
@@ -307,6 +309,7 @@ impl Scenario {
         scenario.wills = scenario.settings.self_registration && wills.percent(80);
         scenario.draw_divided(Rng::new(deaths.clone().seed() ^ DIVIDED));
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
+        scenario.draw_cuts(Rng::new(deaths.clone().seed() ^ CUTS));
         let mut writes = Rng::new(deaths.clone().seed() ^ WRITES);
         if scenario.split && scenario.durable.is_some() && writes.percent(60) {
             scenario.write_late(&mut writes);

@@ -240,6 +240,7 @@ impl Reached {
             probes: true,
             durable: true,
             replicas: true,
+            cuts: true,
             agent: Some(process_number()?),
             adoption,
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use elasticrun_core::agent::{Command, Copied, End, Event};
+use elasticrun_core::agent::{Command, Copied, End, Event, Wanted};
 use elasticrun_protocol::{
     AgentReport, CommitId, FromAgent, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
@@ -22,6 +22,9 @@ use crate::{
     spans,
     store::WorkerOpening,
 };
+
+/// The buffers for commits of a worker whose commits are not replicated.
+const BUFFERS_WITHOUT_REPLICAS: u8 = 3;
 
 /// The secret by which the workers of a job authenticate each other.
 fn data_secret(secret: &Secret) -> Secret {
@@ -79,9 +82,9 @@ impl Agent {
                 Command::Replicate {
                     process,
                     keeper,
-                    newer_than,
+                    wanted,
                     limit,
-                } => self.replicate(process, (keeper, newer_than), limit),
+                } => self.replicate(process, (keeper, wanted), limit),
                 Command::Exit { why, stuck } => self.exit(why, &stuck),
             }
         }
@@ -109,7 +112,7 @@ impl Agent {
     fn replicate(
         &mut self,
         process: Process,
-        (keeper, newer_than): (Keeper, Option<CommitId>),
+        (keeper, wanted): (Keeper, Wanted),
         limit: Option<u64>,
     ) {
         if let Err(error) = self.memories.create(process) {
@@ -125,7 +128,7 @@ impl Agent {
             let copy = ReplicaCopy {
                 process,
                 keeper,
-                newer_than,
+                wanted,
                 limit,
                 memory,
             };
@@ -378,7 +381,12 @@ impl Agent {
                 seen_at: Instant::now(),
             });
         });
-        let fds = memory.descriptors(buffers);
+        // Only shards that are copied to other hosts are kept beside newer commits.
+        let most = match self.setup.replication {
+            Some(_) => u8::MAX,
+            None => BUFFERS_WITHOUT_REPLICAS,
+        };
+        let fds = memory.descriptors(buffers.min(most));
         let (watch, fds) = match (watch, fds) {
             (Ok(watch), Ok(fds)) => (watch, fds),
             (Err(error), _) | (_, Err(error)) => {

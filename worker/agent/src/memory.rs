@@ -304,6 +304,12 @@ impl agent::Memory for Memories {
         }
     }
 
+    fn keep_commits(&mut self, process: Process, commits: [Option<CommitId>; 2]) {
+        if let Some(memory) = self.by_process.get(&process) {
+            memory.commits.keep(commits);
+        }
+    }
+
     fn commits(&self, process: Process) -> Vec<CommitKey> {
         let Some(memory) = self.by_process.get(&process) else {
             return Vec::new();

@@ -154,7 +154,7 @@ async fn serve_requests(
         let registry = registry.clone();
         let (session, socket, unread) = stream.into_parts();
         let socket = socket.into_std()?;
-        let is_copied_slowly = request.newer;
+        let is_copied_slowly = request.newer || request.background;
         let answering = move || {
             socket.set_nonblocking(false)?;
             socket.set_write_timeout(Some(WRITE_TIMEOUT))?;

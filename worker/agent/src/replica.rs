@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_core::agent::Copied;
+use elasticrun_core::agent::{Copied, Wanted};
 use elasticrun_protocol::{
     CommitId, CommitKey, DriverEpoch, Process, Round,
     control::{Keeper, MemoryAnswer, MemoryRequest},
@@ -78,8 +78,8 @@ pub(crate) struct ReplicaCopy {
     pub(crate) process: Process,
     /// The process that has the commit.
     pub(crate) keeper: Keeper,
-    /// Only a newer commit is copied.
-    pub(crate) newer_than: Option<CommitId>,
+    /// The commit.
+    pub(crate) wanted: Wanted,
     /// The largest commit, in bytes.
     pub(crate) limit: Option<u64>,
     /// Empty memory.
@@ -208,7 +208,7 @@ struct Transfer {
     stream: Blocking<StdStream>,
 }
 
-/// Asks for a newer commit. None if there is no newer one.
+/// Asks for the commit. None if there is no newer one, or if the shard is not there.
 async fn request(
     copy: &ReplicaCopy,
     keys: &Keys,
@@ -228,14 +228,19 @@ async fn request(
         MemoryAnswer::Found {
             length,
             digest,
-            key: Some(key),
+            key,
             state_version,
-        } => (length, digest, key, state_version),
+        } => match (key, copy.wanted) {
+            (Some(key), Wanted::Newer(_)) | (None, Wanted::Shard(key)) => {
+                (length, digest, key, state_version)
+            }
+            _ => return Ok(None),
+        },
         MemoryAnswer::Overwritten => {
             let host = copy.keeper.host.to_string();
             return Err(Error::Overwritten { host });
         }
-        MemoryAnswer::Found { key: None, .. } | MemoryAnswer::Missing => return Ok(None),
+        MemoryAnswer::Missing => return Ok(None),
     };
     if let Some(limit) = copy.limit.filter(|limit| length > *limit) {
         return Err(Error::TooLarge {
@@ -265,11 +270,16 @@ async fn ask(
     stream.set_nodelay(true)?;
     let mut connection =
         opening::dial(stream, &keys.to_agents, Purpose::Memory, HANDSHAKE_TIMEOUT).await?;
+    let (key, newer) = match copy.wanted {
+        Wanted::Newer(than) => (than.unwrap_or(OLDEST).into(), true),
+        Wanted::Shard(key) => (key, false),
+    };
     let request = MemoryRequest {
         process: copy.keeper.process,
-        key: copy.newer_than.unwrap_or(OLDEST).into(),
-        newer: true,
+        key,
+        newer,
         ranges: Vec::new(),
+        background: true,
     };
     opening::write(&mut connection.stream, &request).await?;
     let answer = opening::read(&mut connection.stream, &mut connection.frames).await?;

@@ -233,6 +233,7 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         key,
         newer: false,
         ranges: Vec::new(),
+        background: false,
     })
     .await;
     let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
@@ -438,6 +439,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     let request = |count| MemoryRequest {
         newer: false,
         ranges: Vec::new(),
+        background: false,
         process: process(0, 1),
         key: CommitId { count, ..commit }.into(),
     };
@@ -508,6 +510,7 @@ async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
         key,
         newer: false,
         ranges: Vec::new(),
+        background: false,
     })
     .await;
     let Some(MemoryAnswer::Found { length, digest, .. }) = peer.read().await else {

@@ -93,6 +93,7 @@ fn a_registration_keeps_its_words() {
         adoption: None,
         durable: false,
         replicas: false,
+        cuts: false,
     };
     let wire = json!({
         "host": "node-1", "software": "0.1.0", "slots": 4, "counted": 4, "itself": true,
@@ -135,6 +136,7 @@ fn an_adoption_keeps_its_words() {
             members: Vec::new(),
         }),
         kept: Vec::new(),
+        cut: None,
         reports: vec![report],
     };
     let process = to_value(PROCESS).unwrap();

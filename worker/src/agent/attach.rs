@@ -72,7 +72,7 @@ fn attach() -> Result<Option<AgentConnection>, Error> {
             local_rank: process.local_rank,
             generation: process.generation,
             pid: std::process::id(),
-            buffers: 3,
+            buffers: 4,
         },
     )?;
     // Never joined: the agent uses this thread to detect the end of the process.

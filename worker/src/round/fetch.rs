@@ -156,6 +156,7 @@ pub(super) fn fetch_ranges(
             key,
             newer: false,
             ranges: ranges.to_vec(),
+            background: false,
         };
         let digest = match source.ask(&request).map_err(fetch_error)? {
             MemoryAnswer::Found {
@@ -215,6 +216,7 @@ fn fetch(
         key: base.into(),
         newer: false,
         ranges: Vec::new(),
+        background: false,
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest, .. } => (length, digest),

@@ -80,6 +80,7 @@ impl Agent {
             probes: false,
             durable: false,
             replicas: false,
+            cuts: false,
             host: HostId::new(host),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: workers,

@@ -112,6 +112,7 @@ impl Machine {
                 };
                 self.replicate(now, number, following, memory, out);
             }
+            AgentCommand::Cut(cut) => self.on_cut(now, cut, memory, out),
             AgentCommand::Shutdown => {
                 self.shut_down = true;
                 self.end_all(now, out);
@@ -184,7 +185,8 @@ impl Machine {
 
     /// Frees the memory of dead processes that no round from this one on needs. Commits older than the base are not needed
     /// again. The base itself stays for one more round, in one copy: that of the keeper, if the keeper is one of these
-    /// processes. Of a divided base all copies stay, since each may be the only one of its shard. If this host has nothing else, an older commit stays until it has ([`Self::drop_fallback`]).
+    /// processes. Of a divided base all copies stay, since each may be the only one of its shard. Shards of a cut
+    /// stay until the driver names another one. If this host has nothing else, an older commit stays until it has ([`Self::drop_fallback`]).
     fn forget_kept(&mut self, start: &Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let base = start.base;
         let newest = |process: &Process| memory.newest(*process);
@@ -202,7 +204,12 @@ impl Machine {
         let (kept, forgotten): (BTreeSet<_>, BTreeSet<_>) =
             (self.kept.iter().copied()).partition(|process| {
                 let is_shard = is_divided && holds_base(&process);
-                is_shard || [copy, fallback].contains(&Some(*process)) || newest(process) > base
+                let commits = memory.commits(*process);
+                let is_cut = commits.iter().any(|key| self.cuts.needs(key.commit));
+                is_shard
+                    || is_cut
+                    || [copy, fallback].contains(&Some(*process))
+                    || newest(process) > base
             });
         self.kept = kept;
         out.extend((forgotten.into_iter()).map(|process| Command::Forget { process }));

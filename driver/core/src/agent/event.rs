@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use elasticrun_protocol::{
-    AgentReport, CommitId, DriverEpoch, FromAgent, FromWorker, HostId, Notice, Process, Round,
-    ToAgent,
+    AgentReport, CommitId, CommitKey, DriverEpoch, FromAgent, FromWorker, HostId, Notice, Process,
+    Round, ToAgent,
     control::{Exit, Keeper, ProbeHost, ResumeFrom, Setup, Spawn, Start, StopReason, StoredCommit},
 };
 
@@ -134,6 +134,15 @@ pub enum Event {
     StopRequested,
 }
 
+/// The commit of another process that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The newest one, if it is newer than this.
+    Newer(Option<CommitId>),
+    /// A shard of a commit.
+    Shard(CommitKey),
+}
+
 /// The result of a copy from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copied {
@@ -146,7 +155,7 @@ pub enum Copied {
         /// How long the copy took.
         took: Duration,
     },
-    /// The source has no newer commit, or only one without bytes.
+    /// The source has no newer commit, or only one without bytes; or it has not the commit that is wanted.
     NothingNewer,
     /// There is no copy.
     Failed {
@@ -227,14 +236,14 @@ pub enum Command {
         /// The id that it gets in memory.
         id: CommitId,
     },
-    /// Copies the newest commit of a process on another host into memory. [`Event::Copied`] follows.
+    /// Copies a commit of a process on another host into memory. [`Event::Copied`] follows.
     Replicate {
         /// A process that never lived, whose memory gets the commit.
         process: Process,
         /// The process on the other host.
         keeper: Keeper,
-        /// Only a newer commit is copied.
-        newer_than: Option<CommitId>,
+        /// The commit.
+        wanted: Wanted,
         /// The largest commit that may be copied, in bytes. None for no limit.
         limit: Option<u64>,
     },

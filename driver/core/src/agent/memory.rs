@@ -19,6 +19,11 @@ pub trait Memory {
     fn set_lease(&mut self, process: Process, until: Time) {
         let _ = (process, until);
     }
+    /// Sets the commits that a worker keeps beside its newest one, once it has sealed them, as far as its memory suffices.
+    /// Those that stay are kept at any instant.
+    fn keep_commits(&mut self, process: Process, commits: [Option<CommitId>; 2]) {
+        let _ = (process, commits);
+    }
     /// The complete commits in the memory of a process, newest first. The process may be dead.
     fn commits(&self, process: Process) -> Vec<CommitKey>;
     /// The newest of them.

@@ -9,6 +9,7 @@
 //! that is not back after the abort timeout, or sends no heartbeat, is killed and reported as lost.
 
 mod commands;
+mod cut;
 mod driver;
 mod durable;
 mod ending;
@@ -37,8 +38,9 @@ use crate::{
     mutant::{Mutant, planted},
     time::earliest,
 };
+use cut::Cuts;
 use durable::Durable;
-pub use event::{Command, Copied, End, Event, Signal};
+pub use event::{Command, Copied, End, Event, Signal, Wanted};
 pub use memory::Memory;
 use outbox::Outbox;
 use replica::Replicas;
@@ -71,6 +73,7 @@ pub struct Machine {
     kept: BTreeSet<Process>,
     durable: Durable,
     replicas: Replicas,
+    cuts: Cuts,
     /// The newest command about the durable store. A command with an older number is a repeat (R3).
     stored: u64,
     /// The number of the last load of a durable commit or copy of a replica, among the processes that never lived.
@@ -144,6 +147,7 @@ impl Machine {
             kept: BTreeSet::new(),
             durable: Durable::default(),
             replicas: Replicas::default(),
+            cuts: Cuts::default(),
             stored: 0,
             loads: Generation(0),
             plan: None,
@@ -233,6 +237,7 @@ impl Machine {
                 if let Some(worker) = self.workers.get_mut(&process) {
                     worker.attached(now);
                     memory.set_lease(process, until);
+                    memory.keep_commits(process, self.cuts.named());
                     if self.setup.groups {
                         out.push(Command::AgentReport(AgentReport::Attached { process }));
                     }
@@ -291,7 +296,11 @@ impl Machine {
                 process,
                 refused,
             } => self.stored_loaded(number, process, refused, out),
-            Event::Copied { process, copied } => self.copied(now, process, copied, memory, out),
+            Event::Copied { process, copied } => {
+                if !self.shard_copied(now, process, &copied, memory, out) {
+                    self.copied(now, process, copied, memory, out);
+                }
+            }
             Event::Noticed(notice) => self.noticed(now, notice, memory, out),
             Event::StopRequested => self.stop_requested(now, memory, out),
         }
@@ -362,6 +371,7 @@ impl Machine {
         self.write_behind(now, memory, out);
         self.drop_fallback(memory, out);
         self.copy_replica(now, memory, out);
+        self.follow_cut(now, memory, out);
         // A plan may have waited for a worker that was lost above.
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -382,6 +392,7 @@ impl Machine {
             self.stuck_deadline(),
             self.durable_deadline(),
             self.replica_deadline(),
+            self.cut_deadline(),
         ]))
     }
 

@@ -70,6 +70,7 @@ fn is_kept(report: &AgentReport) -> bool {
             | AgentReport::DurableFailed { .. }
             | AgentReport::DurableFound { .. }
             | AgentReport::DurableLoaded { .. }
+            | AgentReport::CutHeld { .. }
             | AgentReport::Replicated { .. }
             | AgentReport::ReplicaFailed { .. }
     )

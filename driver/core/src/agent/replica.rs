@@ -26,7 +26,7 @@ use elasticrun_protocol::{
     control::{Keeper, ReplicaSource},
 };
 
-use super::{Command, Copied, Machine, Memory, stored::NO_SLOT};
+use super::{Command, Copied, Machine, Memory, event::Wanted, stored::NO_SLOT};
 use crate::{
     Time,
     mutant::{Mutant, planted},
@@ -175,7 +175,7 @@ impl Machine {
         out.push(Command::Replicate {
             process,
             keeper: source.keeper,
-            newer_than,
+            wanted: Wanted::Newer(newer_than),
             limit: self.setup.commit_memory.map(share),
         });
     }
@@ -245,7 +245,8 @@ impl Machine {
                 out.push(Command::Forget { process });
                 self.replicas.failures = self.replicas.failures.saturating_add(1);
                 if self.replicas.failures == REPORTED_FAILURE {
-                    self.report_replica(AgentReport::ReplicaFailed { why }, out);
+                    let commit = None;
+                    self.report_replica(AgentReport::ReplicaFailed { why, commit }, out);
                 }
             }
         }
@@ -302,7 +303,7 @@ impl Machine {
         let mut others = others.filter(|process| **process != fallback);
         if others.any(|process| memory.commits(*process).iter().any(is_newer)) {
             self.replicas.fallback = None;
-            if self.kept.remove(&fallback) {
+            if !self.has_cut(fallback, memory) && self.kept.remove(&fallback) {
                 out.push(Command::Forget { process: fallback });
             }
         }

@@ -76,6 +76,7 @@ impl Machine {
             released: self.released,
             round: self.started.as_ref().filter(concerns).cloned(),
             kept: kept.filter(|kept| !kept.commits.is_empty()).collect(),
+            cut: self.cuts.complete(),
             reports: match dropped {
                 true => Vec::new(),
                 false => reports,

@@ -78,7 +78,8 @@ impl Job {
         }
         self.store_reader_connected(&host, agent.durable);
         let has_kept = agent.keeps || agent.adoption.is_some();
-        (self.replication).connected(&host, agent.replicas, has_kept);
+        let is_able = self.keeps_replicas(&agent);
+        self.replication.connected(&host, is_able, has_kept);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.set_memory(&host);

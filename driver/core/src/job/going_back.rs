@@ -11,7 +11,10 @@
 //! The job does not wait if a member of that round answers, or a dead member whose memory is kept: no other member can
 //! be more than a step ahead. Not promised: that a lost host holds anything newer.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_protocol::{CommitId, HostId, Process, Round};
 
@@ -114,10 +117,16 @@ impl Job {
         newer: Round,
         out: &mut Out,
     ) -> bool {
-        let hosts: Vec<_> = (self.going_back.lost.iter())
-            .filter(|(host, draining)| !**draining && self.may_come_back(host))
-            .map(|(host, _)| host.clone())
+        let lost = self.going_back.lost.iter();
+        let lost = lost.filter(|(_, draining)| !**draining);
+        // Copies of shards may complete the base of the last round on hosts that were lost before it.
+        let has_copies = base.is_none() && self.is_divided() && self.settings.replicas > 0;
+        let earlier = self.memory_lost.iter().filter(|_| has_copies);
+        let hosts: BTreeSet<_> = (lost.map(|(host, _)| host).chain(earlier))
+            .filter(|host| self.may_come_back(host))
+            .cloned()
             .collect();
+        let hosts: Vec<_> = hosts.into_iter().collect();
         if hosts.is_empty() || planted(Mutant::NewerNotAwaited) {
             return false;
         }

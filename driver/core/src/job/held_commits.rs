@@ -44,7 +44,8 @@ impl Job {
     ) {
         let is_held = self.holds(host, held);
         let is_sealed = sealed.is_some_and(|commit| self.rounds.sealed(host, commit));
-        if is_held || is_sealed {
+        let names_cut = sealed.is_some_and(|commit| self.replication.cuts.sealed(now, commit));
+        if is_held || is_sealed || names_cut {
             self.replication.changed_by_beat(now);
         }
     }
@@ -84,6 +85,7 @@ impl Job {
         }
         if let Decision::Replicated { commit, .. } = &decision {
             self.holds(host, Some(*commit));
+            self.cut_copied(host, *commit);
         }
         out.push(Command::Announce(decision));
     }

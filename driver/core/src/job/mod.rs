@@ -12,6 +12,7 @@
 //! | `draining`, `reserve` | hosts that will go away |
 //! | `planning`, `probing`, `starting`, `going_back`, `stored`, `store_search`, `fruitless` | rounds |
 //! | `replication` | replicas of commits on other hosts |
+//! | `cuts` | the same for a state that is divided among workers |
 //! | `grouping`, `group_members` | workers without the SDK |
 //! | `recording`, `resuming` | records for the journal, and a job of a later driver |
 //! | `takeover`, `adopting` | agents that come back to a later driver |
@@ -26,6 +27,7 @@ mod away;
 mod base;
 mod capacity;
 mod contact;
+mod cuts;
 mod discovery;
 mod draining;
 mod ending;

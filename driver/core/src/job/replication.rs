@@ -31,9 +31,9 @@ use elasticrun_protocol::{
     control::{Keeper, ReplicaSource},
 };
 
-use super::{Job, Out};
+use super::{Job, Out, cuts::Cuts};
 use crate::{
-    Command, Decision, Time,
+    AgentConnected, Command, Decision, Time,
     fleet::Agent,
     mutant::{Mutant, planted},
     rounds::Phase,
@@ -62,16 +62,18 @@ pub(super) struct Replication {
     pub(super) held: BTreeMap<HostId, CommitId>,
     /// What hosts follow, as long as their agents live. None if that is unknown: the agent has returned.
     orders: BTreeMap<HostId, Option<Order>>,
+    /// Of a state that is divided among workers.
+    pub(super) cuts: Cuts,
     /// The number of the last command.
-    last: u64,
+    pub(super) last: u64,
     /// Since when fewer hosts were found than are needed.
     short_since: Option<Time>,
     /// This was announced.
     is_short_told: bool,
     /// The hosts must be chosen again.
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
     /// When they are chosen again although nothing else happens.
-    due: Option<Time>,
+    pub(super) due: Option<Time>,
 }
 
 impl Replication {
@@ -80,6 +82,7 @@ impl Replication {
             able: BTreeSet::new(),
             held: BTreeMap::new(),
             orders: BTreeMap::new(),
+            cuts: Cuts::new(),
             // Agents ignore numbers that do not grow, and they may have served an earlier driver.
             last: epoch.0 << 32,
             short_since: None,
@@ -97,7 +100,8 @@ impl Replication {
     /// The agent of a host has connected, perhaps once more. What it was told before may be lost. If it has kept something,
     /// it may follow a process.
     pub(super) fn connected(&mut self, host: &HostId, is_able: bool, has_kept: bool) {
-        self.lost(host);
+        self.forget(host);
+        self.cuts.connected(host);
         if is_able {
             self.able.insert(host.clone());
         }
@@ -126,7 +130,7 @@ impl Replication {
     }
 
     /// Records how many hosts were found. Gives what is announced.
-    fn found(&mut self, now: Time, hosts: u32, needed: u32) -> Option<Decision> {
+    pub(super) fn found(&mut self, now: Time, hosts: u32, needed: u32) -> Option<Decision> {
         if hosts >= needed {
             (self.short_since, self.due) = (None, None);
             let was_told = std::mem::take(&mut self.is_short_told);
@@ -141,12 +145,19 @@ impl Replication {
 
     /// The round that a host follows. What it has copied of it may not be reported yet.
     pub(super) fn followed_by(&self, host: &HostId) -> Option<Round> {
-        let order = self.orders.get(host)?.as_ref()?;
-        order.source.is_some().then_some(order.round)
+        let order = self.orders.get(host).and_then(Option::as_ref);
+        let round = order.and_then(|order| order.source.as_ref().map(|_| order.round));
+        round.max(self.cuts.followed_by(host))
     }
 
     /// The agent of a host is gone.
     pub(super) fn lost(&mut self, host: &HostId) {
+        self.cuts.lost(host);
+        self.is_dirty |= self.able.contains(host);
+        self.forget(host);
+    }
+
+    fn forget(&mut self, host: &HostId) {
         self.able.remove(host);
         self.is_dirty |= self.held.remove(host).is_some();
         self.is_dirty |= self.orders.remove(host).is_some();
@@ -174,6 +185,11 @@ struct Machines<'a> {
 }
 
 impl Job {
+    /// Whether an agent can keep replicas of the state of this job.
+    pub(super) fn keeps_replicas(&self, agent: &AgentConnected) -> bool {
+        agent.replicas && (agent.cuts || !self.is_divided())
+    }
+
     /// Hosts that may have a replica that they have not reported yet. They are asked for it with a plan.
     pub(super) fn replica_hosts(&self) -> impl Iterator<Item = &HostId> {
         let hosts = self.replication.orders.keys();
@@ -182,7 +198,8 @@ impl Job {
 
     /// Chooses the hosts that keep replicas, and tells those that have something else to do from now on.
     pub(super) fn replicate(&mut self, now: Time, out: &mut Out) {
-        let is_used = self.settings.replicas > 0 && self.settings.elastic && !self.groups.leads();
+        let is_wanted = self.settings.replicas > 0 || self.is_divided();
+        let is_used = is_wanted && self.settings.elastic && !self.groups.leads();
         if !is_used || self.is_ending() || planted(Mutant::NeverReplicated) {
             return;
         }
@@ -191,6 +208,9 @@ impl Job {
             || !std::mem::take(&mut self.replication.is_dirty)
         {
             return;
+        }
+        if self.is_divided() {
+            return self.follow_cuts(now, out);
         }
         let Some(wanted) = self.wanted_replicas() else {
             // Rank 0 may come back.
@@ -311,7 +331,7 @@ impl Job {
 
     /// Launches agents on so many further hosts, as far as launches may begin. Those that are being launched count. The
     /// hosts are chosen again once a launch makes room: it succeeds, fails or most likely hangs.
-    fn launch_for_replicas(&mut self, now: Time, lacking: usize, out: &mut Out) {
+    pub(super) fn launch_for_replicas(&mut self, now: Time, lacking: usize, out: &mut Out) {
         if lacking == 0 || self.settings.self_registration {
             return;
         }

@@ -114,7 +114,11 @@ impl Job {
                 };
                 self.replicated(host, replicated, out);
             }
-            AgentReport::ReplicaFailed { why } => {
+            AgentReport::CutHeld { commit, held } => self.cut_held(now, host, commit, held),
+            AgentReport::ReplicaFailed { why, commit } => {
+                if let Some(commit) = commit {
+                    self.cut_failed(host, commit);
+                }
                 let host = host.clone();
                 out.push(Command::Announce(Decision::ReplicaFailed { host, why }));
             }

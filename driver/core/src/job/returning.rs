@@ -113,7 +113,8 @@ impl Job {
         };
         self.heard(now, host);
         self.probing.connected(host, agent.probes);
-        self.replication.connected(host, agent.replicas, true);
+        let is_able = self.keeps_replicas(agent);
+        self.replication.connected(host, is_able, true);
         if !adoption.kept.is_empty() {
             // A replica may have become complete meanwhile.
             self.fleet.set_memory(host);

@@ -143,8 +143,10 @@ impl Job {
         self.shortage = Default::default();
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
-        self.return_left_out(forming.round, out);
+        let round = forming.round;
+        self.return_left_out(round, out);
         self.capacity_dirty = true;
+        self.cut_from(now, round);
         self.replication.changed();
     }
 

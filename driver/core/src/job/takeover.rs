@@ -183,6 +183,7 @@ impl Job {
             let holders = adoption.workers.iter().filter(holds).count() as u32;
             self.learn_round(host, round, holders);
         }
+        self.replication.cuts.learn(adoption.cut);
         self.fleet.raise_starts(host, &adoption.starts);
         if !self.hosts.contains(host) && !self.sources.have_all_answered() {
             // Its record may be lost. The list decides whether it stays.

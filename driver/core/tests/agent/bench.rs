@@ -32,6 +32,8 @@ pub(crate) struct Fake {
     looks: Cell<u64>,
     pub(crate) calls: Vec<String>,
     pub(crate) leases: BTreeMap<Process, Time>,
+    /// The commits that a worker keeps beside its newest one.
+    pub(crate) named: BTreeMap<Process, [Option<CommitId>; 2]>,
 }
 
 impl Memory for Fake {
@@ -55,6 +57,10 @@ impl Memory for Fake {
 
     fn set_lease(&mut self, process: Process, until: Time) {
         self.leases.insert(process, until);
+    }
+
+    fn keep_commits(&mut self, process: Process, commits: [Option<CommitId>; 2]) {
+        self.named.insert(process, commits);
     }
 
     fn commits(&self, process: Process) -> Vec<CommitKey> {

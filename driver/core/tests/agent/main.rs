@@ -1,6 +1,7 @@
 //! The agent's machine in virtual time, rule by rule.
 
 mod bench;
+mod cut;
 mod divided;
 mod draining;
 mod driver;

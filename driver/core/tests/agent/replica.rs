@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::agent::{Command, Copied, Event};
+use elasticrun_core::agent::{Command, Copied, Event, Wanted};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, CommitId, HostId, Process, Round,
     control::{Keeper, ReplicaSource},
@@ -55,7 +55,7 @@ fn copy(number: u32, newer_than: Option<CommitId>) -> Command {
     Command::Replicate {
         process: unborn(number),
         keeper: keeper(),
-        newer_than,
+        wanted: Wanted::Newer(newer_than),
         limit: None,
     }
 }
@@ -249,7 +249,10 @@ fn a_source_without_a_newer_commit_is_asked_again() {
 #[test]
 fn lasting_failures_are_reported_once() {
     let mut bench = keeping();
-    let failure = Command::AgentReport(AgentReport::ReplicaFailed { why: "cut".into() });
+    let failure = Command::AgentReport(AgentReport::ReplicaFailed {
+        why: "cut".into(),
+        commit: None,
+    });
     for number in 2..=5 {
         bench.pass(seconds(10), true);
         let expected = match number {
@@ -327,7 +330,7 @@ fn a_copy_of_a_former_source_is_given_up() {
     let next = Command::Replicate {
         process: unborn(3),
         keeper,
-        newer_than: Some(commit(1, 3)),
+        wanted: Wanted::Newer(Some(commit(1, 3))),
         limit: None,
     };
     assert_eq!(bench.pass(seconds(10), true), [next]);

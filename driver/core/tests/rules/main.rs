@@ -4,6 +4,7 @@ mod admission;
 mod base;
 mod coming_back;
 mod contact;
+mod cuts;
 mod deadlines;
 mod divided;
 mod draining;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use elasticrun_core::{Time, rounds::Phase};
 use elasticrun_protocol::Round;
 
+use super::replicas::of_whole_states;
 use crate::world::{LONGEST_COPY, World};
 
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ impl Memory {
 
 pub(super) fn watch(world: &mut World) -> Result<(), String> {
     let (Some(interval), Phase::Training(training)) =
-        (world.plan.replicas, &world.driver.job.rounds().phase)
+        (of_whole_states(world), &world.driver.job.rounds().phase)
     else {
         world.invariants.copies.since = None;
         return Ok(());

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use elasticrun_core::Command;
 use elasticrun_protocol::{AgentCommand, CommitId, HostId, Process};
 
+use super::replicas::of_whole_states;
 use crate::world::World;
 
 #[derive(Debug, Default)]
@@ -92,7 +93,7 @@ pub(crate) fn forgets(world: &mut World, host: usize, process: Process) {
     let is_dead = !state.workers.contains_key(&process);
     let is_kept = !world.invariants.last_commit.is_arriving(host, process);
     // An agent that the driver has given up knows nothing of later rounds.
-    if world.plan.replicas.is_none() || !is_dead || !is_kept || !world.is_reached(&state.id) {
+    if of_whole_states(world).is_none() || !is_dead || !is_kept || !world.is_reached(&state.id) {
         return;
     }
     let memory = &world.invariants.last_commit;

@@ -84,6 +84,7 @@ pub(crate) fn resumed(world: &mut World, saved: &Saved, whole: bool, known: Know
     memory.worker_ended = Default::default();
     memory.r12.resumed();
     memory.survival.resumed();
+    memory.r16.resumed();
     memory.r10.resumed(saved);
     groups::resumed(world, saved);
     ends::resumed(world, saved);

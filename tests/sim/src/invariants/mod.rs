@@ -22,6 +22,7 @@ pub(crate) mod r12;
 pub(crate) mod r13;
 pub(crate) mod r14;
 pub(crate) mod r15;
+pub(crate) mod r16;
 mod r18;
 mod r19;
 mod r2;
@@ -74,6 +75,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    r16: r16::Memory,
     r19: r19::Memory,
     replicas: replicas::Memory,
     reasons: reasons::Memory,
@@ -177,11 +179,13 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::Disconnect { host, .. } if goes_away(commands, host) => {
                 r12::lost(world, host);
                 survival::lost(world, host);
+                r16::lost(world, host);
             }
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 if matches!(command, Command::Disconnect { .. }) {
                     r12::lost(world, host);
                     survival::lost(world, host);
+                    r16::lost(world, host);
                 }
                 world.reference.agent_gone(host);
                 if itself {
@@ -301,6 +305,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         r12::started,
         newcomers::started,
         anew::started,
+        r16::started,
         r18::started,
         r19::started,
     ];
@@ -312,6 +317,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         "R12",
         "newcomers",
         "anew",
+        "R16",
         "R18",
         "R19",
     ];

@@ -10,7 +10,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{AgentCommand, CommitKey, HostId, control::Exit};
 
-use super::{ends, groups, later_driver, r9, r12, reasons, success, survival};
+use super::{ends, groups, later_driver, r9, r12, r16, reasons, success, survival};
 use crate::{
     completeness,
     reference::Reference,
@@ -122,8 +122,9 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             whole,
             reasons::calm(world, outcome),
             survival::ended(world, outcome),
+            r16::ended(world, outcome),
         ];
-        let names = ["R9", "R10", "R10", "R10", "replicas"];
+        let names = ["R9", "R10", "R10", "R10", "replicas", "R16"];
         for (check, name) in checks.into_iter().zip(names) {
             if let Err(what) = check {
                 world.violate(name, format!("{outcome:?}: {what}"));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use elasticrun_core::{Decision, Time, rounds::Phase};
-use elasticrun_protocol::{CommitId, CommitKey, HostId, Process, Round};
+use elasticrun_protocol::{CommitId, CommitKey, HostId, LocalRank, Process, Round};
 
 use super::{SLACK, Started, later_driver};
 use crate::{
@@ -332,14 +332,21 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     }
 }
 
-/// An agent drops the memory of a dead process of a divided state. It may have the only copy of a shard of the base.
+/// An agent drops the memory of a dead process of a divided state. It may have the only copy of a shard of the base. Copies from
+/// other hosts are given up for those of a later cut ([`super::r16`]), but not while a plan may count on them.
 fn may_forget_shards(world: &mut World, host: usize, process: Process) {
     let last = world.rounds.last_key_value();
     let base = last.and_then(|(_, round)| round.base);
     let state = &world.hosts[host];
+    let heard = last.map(|(round, _)| *round).max(Some(state.planned));
+    let answered = state.answered.as_ref();
+    let answered = answered.filter(|(round, _)| Some(*round) > heard);
+    let is_told = |key: &CommitKey| answered.is_some_and(|(_, keys)| keys.contains(key));
+    let is_copy = process.local_rank == LocalRank(u32::MAX);
     let is_needed = |key: &CommitKey| {
         let is_base = Some(key.commit) >= base && world.history.is_valid(key.commit);
-        is_base && !state.kept_beside(process).any(|other| other == *key)
+        let may_count = !is_copy || is_told(key);
+        is_base && may_count && !state.kept_beside(process).any(|other| other == *key)
     };
     let needed = state.keys_of(process).into_iter().find(is_needed);
     if let Some(needed) = needed {

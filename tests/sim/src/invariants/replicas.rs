@@ -40,9 +40,14 @@ fn able(world: &World, round: Round) -> Vec<usize> {
     (0..world.hosts.len()).filter(is_able).collect()
 }
 
+/// The interval of copies, if they are of whole states. [`super::r16`] checks those of shards.
+pub(super) fn of_whole_states(world: &World) -> Option<Duration> {
+    world.plan.replicas.filter(|_| !world.plan.is_divided())
+}
+
 pub(super) fn watch(world: &mut World) -> Result<(), String> {
     let (Some(interval), Phase::Training(training)) =
-        (world.plan.replicas, &world.driver.job.rounds().phase)
+        (of_whole_states(world), &world.driver.job.rounds().phase)
     else {
         world.invariants.replicas.since = None;
         return Ok(());

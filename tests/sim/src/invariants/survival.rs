@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use elasticrun_core::results::Outcome;
 use elasticrun_protocol::HostId;
 
+use super::r16;
 use crate::world::World;
 
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ impl Memory {
 }
 
 /// The agent of a host, if it is in the job and in reach.
-fn agent(world: &World, host: usize) -> Option<u64> {
+pub(super) fn agent(world: &World, host: usize) -> Option<u64> {
     let state = &world.hosts[host];
     let job = &world.driver.job;
     let is_up = (job.fleet().host(&state.id)).is_some_and(|known| known.up().is_some());
@@ -42,7 +43,9 @@ pub(super) fn lost(world: &mut World, host: &HostId) {
 
 /// Before each step of the job, with each commit, since its host may be gone before the next step, and at times in between.
 pub(crate) fn look(world: &mut World) {
-    if world.plan.replicas.is_none() || world.driver.is_taking_over() {
+    r16::look(world);
+    let is_whole = world.plan.replicas.is_some() && !world.plan.is_divided();
+    if !is_whole || world.driver.is_taking_over() {
         return;
     }
     let mut known = std::mem::take(&mut world.invariants.survival.holders);

@@ -14,7 +14,7 @@ impl Scenario {
     }
 
     /// In one of six jobs the state is divided. The generator is a separate one, so other draws stay unchanged. Such a job has
-    /// neither replicas nor a durable store.
+    /// no durable store.
     pub(super) fn draw_divided(&mut self, mut rng: Rng) {
         if rng.range(1, 6) > 1 || self.groups.is_some() {
             return;

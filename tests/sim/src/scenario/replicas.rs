@@ -11,7 +11,7 @@ impl Scenario {
     /// In one of five jobs commits are replicated. The generator is a separate one, so other draws stay unchanged.
     pub(super) fn draw_replicas(&mut self, mut rng: Rng) {
         let rare = self.calm || self.gentle || self.only_breaks || !self.settings.elastic;
-        // Groups commit nothing, and shards are not replicated.
+        // Groups commit nothing, and copies of shards are drawn by themselves.
         let rare = rare || self.groups.is_some() || self.is_divided();
         if rare || self.hosts.len() > 100 || !rng.percent(20) {
             return;
@@ -33,6 +33,33 @@ impl Scenario {
             let back = rng.millis(100, 20_000);
             self.faults.push((at, Fault::KillMembers { back }));
         }
+        self.heal = self.heal.max(at);
+    }
+
+    /// In half of the jobs with a divided state its shards are copied to other hosts, and hosts are lost.
+    pub(super) fn draw_cuts(&mut self, mut rng: Rng) {
+        let rare = self.calm || self.gentle || self.only_breaks || !self.settings.elastic;
+        let is_on_one = self.listed < 2 || self.hosts.len() > 100;
+        if rare || is_on_one || !self.is_divided() || !rng.percent(50) {
+            return;
+        }
+        self.settings.replicas = rng.pick(&[1, 1, 1, 2]).unwrap_or(1);
+        let interval = rng.millis(20, 2_000);
+        self.settings.replica_interval = interval;
+        self.replicas = Some(interval);
+        if rng.percent(60) {
+            self.steps = rng.range(30, 80);
+            self.step = Duration::from_millis(rng.pick(&[100, 400, 400]).unwrap_or(400));
+            let settings = &mut self.settings;
+            settings.min_np = settings.min_np.min(2);
+        }
+        let mut at = Time::ZERO;
+        for _ in 0..rng.range(0, 3) {
+            at = at + rng.millis(1_000, 15_000);
+            let back = rng.millis(100, 20_000);
+            self.faults.push((at, Fault::KillHost { back }));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
         self.heal = self.heal.max(at);
     }
 }

@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Duration};
 use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
 use elasticrun_protocol::{
     AgentCommand, AgentReport, FromAgent, Process, ToAgent,
-    control::{Exit, Spawn, Start},
+    control::{Cut, Exit, Spawn, Start},
 };
 
 use super::{
@@ -64,7 +64,9 @@ impl World {
             let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, message.clone()));
         }
-        if let AgentCommand::Replicate { planned, .. } = &message.command {
+        if let AgentCommand::Replicate { planned, .. } | AgentCommand::Cut(Cut { planned, .. }) =
+            &message.command
+        {
             self.hosts[host].planned = *planned;
         }
         if let (AgentCommand::Shutdown, Some(agent)) =
@@ -282,9 +284,9 @@ impl World {
             Command::Replicate {
                 process,
                 keeper,
-                newer_than,
+                wanted,
                 ..
-            } => self.replicate(host, process, &keeper, newer_than),
+            } => self.replicate(host, process, &keeper, wanted),
             Command::Exit { .. } => self.agent_exits(host),
         }
     }

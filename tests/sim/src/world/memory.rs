@@ -72,10 +72,15 @@ impl Commit {
     }
 }
 
+/// The buffers for commits of a process.
+const BUFFERS: usize = 4;
+
 /// Page and commit memories of one process.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    slots: [Option<Commit>; 2],
+    slots: [Option<Commit>; BUFFERS],
+    /// The commits that stay beside the newest one.
+    kept: [Option<CommitId>; 2],
     /// Words of the page.
     hold: u64,
     count: u64,
@@ -95,7 +100,8 @@ pub(crate) struct Shared {
 impl Default for Shared {
     fn default() -> Self {
         Self {
-            slots: [None, None],
+            slots: [const { None }; BUFFERS],
+            kept: [None; 2],
             hold: 0,
             count: 0,
             newest_held: None,
@@ -117,24 +123,29 @@ impl Shared {
         commits
     }
 
-    /// Begins to write over the older slot, which is incomplete until it is sealed.
+    /// Begins to write over an older commit, which is incomplete until it is sealed.
     pub(crate) fn begin(&mut self) -> usize {
-        let older = self.older();
-        self.slots[older] = None;
-        older
+        let free = self.free();
+        self.slots[free] = None;
+        free
     }
 
-    fn older(&self) -> usize {
-        match &self.slots {
-            [Some(a), Some(b)] => usize::from(b.id < a.id),
-            [None, _] => 0,
-            [_, None] => 1,
-        }
+    /// The first slot that neither has the newest commit nor one that is kept.
+    fn free(&self) -> usize {
+        let ids = || {
+            self.slots
+                .iter()
+                .map(|slot| slot.as_ref().map(|commit| commit.id))
+        };
+        let newest = ids().max().flatten();
+        let is_free =
+            |id: Option<CommitId>| id.is_none() || id != newest && !self.kept.contains(&id);
+        ids().position(is_free).unwrap_or(0)
     }
 
     /// The commit that the next one is written over.
     pub(crate) fn overwritten(&self) -> Option<&Commit> {
-        self.slots[self.older()].as_ref()
+        self.slots[self.free()].as_ref()
     }
 
     pub(crate) fn seal(&mut self, slot: usize, commit: Commit) {
@@ -289,6 +300,12 @@ impl agent::Memory for Memories {
 
     // A risk changes nothing here: simulated workers do not commit more often.
     fn set_at_risk(&mut self, _: Process) {}
+
+    fn keep_commits(&mut self, process: Process, commits: [Option<CommitId>; 2]) {
+        if let Some(shared) = self.of.get_mut(&process) {
+            shared.kept = commits;
+        }
+    }
 
     fn commits(&self, process: Process) -> Vec<CommitKey> {
         let shared = self.of.get(&process);

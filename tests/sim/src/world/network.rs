@@ -180,6 +180,7 @@ impl World {
             probes: Self::knows_probes(index),
             durable: true,
             replicas: true,
+            cuts: true,
             task: None,
             agent: self.agents_have_numbers().then_some(self.links[link].agent),
             returns: self.plan.returns,

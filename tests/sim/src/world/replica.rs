@@ -1,9 +1,12 @@
 //! Copies of commits from one agent to another: slow, and they fail if the source goes away meanwhile.
 
-use elasticrun_core::agent::{Copied, Event as AgentEvent};
-use elasticrun_protocol::{CommitId, Process, control::Keeper};
+use elasticrun_core::agent::{Copied, Event as AgentEvent, Wanted};
+use elasticrun_protocol::{Process, control::Keeper};
 
-use super::{Ev, World, memory::Commit};
+use super::{
+    Ev, World,
+    memory::{Commit, Shared},
+};
 
 /// The longest copy, in milliseconds.
 pub(crate) const LONGEST_COPY: u64 = 1_500;
@@ -15,18 +18,18 @@ pub(crate) struct Copying {
     process: Process,
     /// The host and the agent that send it.
     from: (usize, u64),
-    /// None if the source has no newer commit.
+    /// None if the source has no newer commit, or not the one that is wanted.
     commit: Option<Commit>,
 }
 
 impl World {
-    /// Begins a copy of the newest commit of a process on another host.
+    /// Begins a copy of a commit of a process on another host.
     pub(super) fn replicate(
         &mut self,
         host: usize,
         process: Process,
         keeper: &Keeper,
-        newer_than: Option<CommitId>,
+        wanted: Wanted,
     ) {
         let Some(agent) = self.hosts[host].agent.as_ref().map(|agent| agent.number) else {
             return;
@@ -45,11 +48,16 @@ impl World {
             return self.after(wait, ev);
         };
         let memory = self.hosts[from.0].memories.of.get(&keeper.process);
-        let newest = memory.and_then(|shared| shared.complete().into_iter().next());
+        let commits = memory.map_or_else(Vec::new, Shared::complete).into_iter();
+        let mut newest = commits.clone().take(1);
+        let commit = match wanted {
+            Wanted::Newer(than) => newest.find(|commit| Some(commit.id) > than),
+            Wanted::Shard(key) => commits.into_iter().find(|commit| commit.key() == key),
+        };
         let copying = Copying {
             process,
             from,
-            commit: newest.filter(|commit| Some(commit.id) > newer_than),
+            commit,
         };
         self.after(wait, Ev::Copied { at, copying });
     }

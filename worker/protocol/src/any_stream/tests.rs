@@ -49,6 +49,7 @@ fn frames() -> Vec<Vec<u8>> {
         frame(&MemoryRequest {
             newer: false,
             ranges: Vec::new(),
+            background: false,
             process: PROCESS,
             key: commit.into(),
         }),
@@ -68,6 +69,7 @@ fn frames() -> Vec<Vec<u8>> {
             adoption: Some(Default::default()),
             durable: false,
             replicas: false,
+            cuts: false,
         }),
         frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },

@@ -33,6 +33,9 @@ pub struct Adoption {
     pub round: Option<AdoptedRound>,
     /// The commits of dead processes, and those of living ones.
     pub kept: Vec<Kept>,
+    /// The newest cut of a divided state whose copies are complete, as the former driver has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CommitId>,
     /// The reports that no driver has acknowledged, in the order of their numbers.
     pub reports: Vec<FromAgent>,
 }

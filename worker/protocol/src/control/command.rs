@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{AgentReport, Register};
-use super::{Durable, Preload, ReplicaSource, Replication, ResumeFrom, Start, StoredCommit};
+use super::{Cut, Durable, Preload, ReplicaSource, Replication, ResumeFrom, Start, StoredCommit};
 use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
 /// A command for an agent.
@@ -145,6 +145,8 @@ pub enum AgentCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<ReplicaSource>,
     },
+    /// Keeps shards of a divided state for other hosts.
+    Cut(Cut),
     /// Ends all processes, then the agent.
     Shutdown,
     /// Kills all processes, then ends the agent: the user has asked twice, or the time for the shutdown is over.

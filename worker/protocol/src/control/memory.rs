@@ -20,6 +20,9 @@ pub struct MemoryRequest {
     /// ignores this, and sends the whole commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<(u64, u64)>,
+    /// The copy is in no hurry: it takes no processor from training. An older agent ignores this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
 }
 
 /// Answer to a [`MemoryRequest`].

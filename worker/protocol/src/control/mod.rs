@@ -6,6 +6,7 @@
 
 mod adoption;
 mod command;
+mod cut;
 mod durable;
 mod exit;
 mod last_will;
@@ -20,6 +21,7 @@ mod start;
 
 pub use adoption::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption};
 pub use command::{AgentCommand, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent};
+pub use cut::{Cut, CutShard, ShardCopy};
 pub use durable::{Durable, ResumeFrom, StoredCommit};
 pub use exit::Exit;
 pub use last_will::{LastWill, LastWillOf};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, Notice, StoredCommit};
 #[cfg(doc)]
-use super::{Setup, Start};
+use super::{AgentCommand, Setup, Start};
+use super::{CutShard, Exit, Notice, StoredCommit};
 use crate::{Boundary, CommitId, CommitKey, DriverEpoch, HostId, Process, Round, Shard, millis};
 
 /// A report of an agent.
@@ -154,7 +154,14 @@ pub enum AgentReport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
-    /// The agent keeps a complete replica of a commit. Only if [`Setup::replication`] is set.
+    /// All members of the round here have sealed the cut of [`AgentCommand::Cut`], or a newer commit.
+    CutHeld {
+        /// The cut.
+        commit: CommitId,
+        /// The members that hold it. One that is not among them has written over it, or has another round.
+        held: Vec<CutShard>,
+    },
+    /// The agent keeps a complete replica of a commit, or all shards of a cut that it was asked to copy. Only if [`Setup::replication`] is set.
     Replicated {
         /// The commit.
         commit: CommitId,
@@ -168,6 +175,9 @@ pub enum AgentReport {
     ReplicaFailed {
         /// The error, for the operator.
         why: String,
+        /// The cut that cannot be copied. None for a replica of a whole state.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit: Option<CommitId>,
     },
     /// The agent is alive. Sent at every heartbeat interval.
     #[serde(rename = "beat")]

@@ -45,7 +45,7 @@ pub enum Error {
         /// The newest id in the memory.
         newest: CommitId,
     },
-    /// The number of descriptors is neither 2 nor 3.
+    /// The number of descriptors is not 2, 3 or 4.
     #[error("{count} descriptors came for commits; run agent and worker of the same release")]
     Buffers {
         /// The number of descriptors.
@@ -91,10 +91,16 @@ impl Info {
 }
 
 /// The largest number of buffers.
-pub(super) const MAX_BUFFERS: usize = 3;
+pub(super) const MAX_BUFFERS: usize = 4;
+
+/// The number of buffers with which a worker can leave a pinned one alone.
+pub(super) const PINNABLE: usize = 3;
+
+/// The largest number of commits that a worker keeps beside its newest one.
+pub(super) const MAX_KEPT: usize = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ERUNCMIT");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HAS_DIGEST: u64 = 1;
 
 /// The offset of the body.
@@ -134,7 +140,12 @@ struct Pins(AtomicU64);
 #[repr(C, align(128))]
 struct ShardRecord([AtomicU64; 3]);
 
-/// Version 2 of a buffer's header.
+/// The commits that the writer keeps, by their tags; 0 for none. Written by the agent, in the header of the first buffer.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct KeptTags([AtomicU64; MAX_KEPT]);
+
+/// Version 3 of a buffer's header.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Header {
@@ -144,6 +155,8 @@ pub(super) struct Header {
     // Since version 2. In older memory these bytes are 0 and unused.
     pins: Pins,
     shards: [ShardRecord; 2],
+    // Since version 3, likewise.
+    kept: KeptTags,
 }
 
 // SAFETY: atomics all through; padding is never read.
@@ -153,7 +166,7 @@ unsafe impl Shared for Header {}
 const MIN_SIZE: u32 = 512;
 const SIZE: u32 = size_of::<Header>() as u32;
 const _: () = assert!(std::mem::offset_of!(Header, pins) == MIN_SIZE as usize);
-const _: () = assert!(size_of::<Header>() == 896 && size_of::<Header>() <= BODY);
+const _: () = assert!(size_of::<Header>() == 1024 && size_of::<Header>() <= BODY);
 
 impl Record {
     /// Returns the check of the record.
@@ -227,6 +240,11 @@ fn check(words: &[u64; 8]) -> u64 {
         let mixed = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ (mixed >> 29)
     })
+}
+
+/// Distinguishes a commit from all others of a run. Never 0.
+fn tag(id: CommitId) -> u64 {
+    check(&[id.epoch.0, id.round.0, id.count, 0, 0, 0, 0, 0]) | 1
 }
 
 pub(super) fn info((words, shard_words): &Words, file: u64) -> Result<Info, &'static str> {
@@ -353,6 +371,44 @@ impl Header {
         self.seal.serial.store(serial, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.seal.seal.store(serial << 1 | slot, Ordering::Release);
+    }
+
+    /// Sets the commits that the writer keeps. Those that stay are kept at any instant.
+    pub(super) fn keep(&self, commits: [Option<CommitId>; MAX_KEPT]) {
+        let wanted = commits.map(|id| id.map_or(0, tag));
+        for tag in wanted.into_iter().filter(|tag| *tag != 0) {
+            let slots = || self.kept.0.iter().map(|slot| slot.load(Ordering::SeqCst));
+            if slots().any(|kept| kept == tag) {
+                continue;
+            }
+            // There are as many slots as wanted commits, so one has 0 or a commit that is not wanted.
+            let is_free = |kept: u64| kept == 0 || !wanted.contains(&kept);
+            if let Some(free) = slots().position(is_free) {
+                self.kept.0[free].store(tag, Ordering::SeqCst);
+            }
+        }
+        for slot in &self.kept.0 {
+            if !wanted.contains(&slot.load(Ordering::SeqCst)) {
+                slot.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Whether the writer keeps any commit, if this is the header of the first buffer.
+    pub(super) fn keeps_any(&self) -> bool {
+        self.kept
+            .0
+            .iter()
+            .any(|slot| slot.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Whether the writer keeps a commit, if this is the header of the first buffer.
+    pub(super) fn keeps(&self, id: CommitId) -> bool {
+        let tag = tag(id);
+        self.kept
+            .0
+            .iter()
+            .any(|slot| slot.load(Ordering::SeqCst) == tag)
     }
 
     pub(super) fn words(&self, seal: u64) -> Words {

@@ -12,7 +12,7 @@ use elasticrun_protocol::CommitId;
 
 use super::{
     Commit, CommitFds, CommitReader, Error,
-    layout::{Header, Info, MAX_BUFFERS},
+    layout::{Header, Info, MAX_BUFFERS, MAX_KEPT, PINNABLE},
     states::find,
 };
 use crate::memfd::{self, Mapping, PAGE};
@@ -25,7 +25,7 @@ const MAX_PINS: usize = 100;
 pub struct CommitMemory {
     fds: CommitFds,
     headers: Vec<Arc<Mapping>>,
-    /// The worker has all three buffers, so that it can leave a pinned one alone.
+    /// The worker has at least three buffers, so that it can leave a pinned one alone.
     has_third: AtomicBool,
     pinned: Arc<Mutex<Pinned>>,
 }
@@ -38,7 +38,7 @@ struct Pinned {
 }
 
 impl CommitMemory {
-    /// Creates empty memory: three pages before the first commit.
+    /// Creates empty memory: four pages before the first commit.
     pub fn create() -> Result<Self, Error> {
         let mut memory = Self {
             fds: Vec::new(),
@@ -50,6 +50,7 @@ impl CommitMemory {
             "elasticrun-commit-a",
             "elasticrun-commit-b",
             "elasticrun-commit-c",
+            "elasticrun-commit-d",
         ] {
             let fd = memfd::create(name, PAGE as u64)?;
             let mapping = Mapping::new(&fd, PAGE)?;
@@ -63,7 +64,7 @@ impl CommitMemory {
     /// The descriptors for the worker, which writes: at most as many as it can use, and at least two.
     pub fn fds(&self, buffers: usize) -> Vec<BorrowedFd<'_>> {
         let count = buffers.clamp(2, MAX_BUFFERS);
-        self.has_third.store(count > 2, Ordering::Relaxed);
+        self.has_third.store(count >= PINNABLE, Ordering::Relaxed);
         self.fds[..count].iter().map(AsFd::as_fd).collect()
     }
 
@@ -86,6 +87,12 @@ impl CommitMemory {
     /// Opens a reader in this process.
     pub fn reader(&self) -> Result<CommitReader, Error> {
         CommitReader::open(self.read_only()?)
+    }
+
+    /// Sets the commits that the worker leaves alone from now on, once it has sealed them, as far as its memory suffices. With
+    /// four buffers it does for two such commits. Commits that stay are kept at any instant.
+    pub fn keep(&self, commits: [Option<CommitId>; MAX_KEPT]) {
+        Header::in_mapping(&self.headers[0]).keep(commits);
     }
 
     /// The commit that is pinned.
@@ -195,6 +202,52 @@ mod tests {
             round: Round(1),
             count,
         }
+    }
+
+    fn writer(memory: &CommitMemory, buffers: usize) -> CommitWriter {
+        let fds = memory.fds(buffers).into_iter();
+        CommitWriter::open(fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect()).unwrap()
+    }
+
+    fn held(memory: &CommitMemory) -> Vec<u64> {
+        let commits = memory.reader().unwrap().commits().unwrap();
+        commits.iter().map(|info| info.id.count).collect()
+    }
+
+    #[test]
+    fn kept_commits_stay_beside_the_newest_one() {
+        let memory = CommitMemory::create().unwrap();
+        let mut writer = writer(&memory, 4);
+        memory.keep([None, Some(id(3))]);
+        (1..=6).for_each(|count| commit(&mut writer, count));
+        assert_eq!(held(&memory), [6, 5, 3]);
+        // The next one is named before it is sealed, and the last one stays.
+        memory.keep([Some(id(3)), Some(id(8))]);
+        (7..=20).for_each(|count| commit(&mut writer, count));
+        assert_eq!(held(&memory)[..3], [20, 19, 8]);
+        assert_eq!(held(&memory)[3..], [3]);
+        memory.keep([Some(id(8)), Some(id(22))]);
+        (21..=30).for_each(|count| commit(&mut writer, count));
+        assert_eq!(held(&memory), [30, 29, 22, 8]);
+        memory.keep([None, None]);
+        (31..=40).for_each(|count| commit(&mut writer, count));
+        assert_eq!(held(&memory)[..2], [40, 39]);
+    }
+
+    #[test]
+    fn kept_commits_give_way_to_a_limit() {
+        let memory = CommitMemory::create().unwrap();
+        let mut writer = writer(&memory, 4);
+        let len = 3 << 20;
+        let mut commit = |count| {
+            let mut write = writer.begin(id(count), 0).unwrap();
+            write.append(len).unwrap().fill(count as u8);
+            write.seal(None);
+            writer.set_limit(Some(2 * (len as u64 + (1 << 20))));
+        };
+        memory.keep([None, Some(id(2))]);
+        (1..=6).for_each(&mut commit);
+        assert_eq!(held(&memory), [6, 5]);
     }
 
     fn commit(writer: &mut CommitWriter, count: u64) {

@@ -1,4 +1,4 @@
-//! The committed state of one worker process, in two or three buffers that its agent owns.
+//! The committed state of one worker process, in two to four buffers that its agent owns.
 //!
 //! The agent creates the memory ([`CommitMemory`]) and keeps it when the worker dies. The worker writes
 //! ([`CommitWriter`]). The agent reads, or another process that received the descriptors ([`CommitReader`]).
@@ -13,6 +13,7 @@
 //! 512    pins: the number of readers that copy the commit
 //! 640    shard of record 0: layout, index and number of shards, check; zeroes for the only shard
 //! 768    shard of record 1
+//! 896    tags of two commits that the worker keeps, in the first buffer
 //! 4096   body
 //! ```
 //!
@@ -33,6 +34,10 @@
 //!   pinned one: it clears the seal and counts an overrun before it writes, and the reader compares the count. It
 //!   does the same if three commits exceed its limit ([`CommitWriter::set_limit`]). A worker that has two buffers knows no pins.
 //!
+//! - C7 A commit that the agent has named before it is sealed ([`CommitMemory::keep`]) stays until the agent names others, if
+//!   four buffers do not exceed the limit: two are kept, one has the newest commit, and one is free. A commit that is named
+//!   later may be gone; the agent looks for it.
+//!
 //! # Not promised
 //! The body carries no checksum. One is computed when the bytes leave the host or reach a disk.
 
@@ -51,5 +56,5 @@ pub use memory::{CommitMemory, PinnedCommit};
 pub use reader::{Commit, CommitReader};
 pub use writer::{CommitWrite, CommitWriter};
 
-/// The descriptors of a worker's commit memory, two or three, in the order in which they are sent.
+/// The descriptors of a worker's commit memory, two to four, in the order in which they are sent.
 pub type CommitFds = Vec<std::os::fd::OwnedFd>;

@@ -6,7 +6,10 @@
 
 use std::collections::HashSet;
 
-use super::search::{Search, Step};
+use super::{
+    layout::MAX_BUFFERS,
+    search::{Search, Step},
+};
 
 const BUFFERS: usize = 3;
 /// The worker ends after this many commits, to keep the space finite.
@@ -140,7 +143,7 @@ impl Explorer {
             newest: None,
             commits: 0,
             target: 0,
-            search: Search::new(AGAIN),
+            search: Search::new(BUFFERS, [false; MAX_BUFFERS], AGAIN),
             kept_seal: 0,
             agents: [Agent::NEW; 2],
         }];
@@ -237,7 +240,7 @@ impl Explorer {
                 next.commits += 1;
                 next.buffers[target].seal = next.commits;
                 next.newest = Some(target);
-                next.search = Search::new(AGAIN);
+                next.search = Search::new(BUFFERS, [false; MAX_BUFFERS], AGAIN);
                 WorkerStep::Choose
             }
         };

@@ -13,19 +13,23 @@ pub(super) enum Step {
     Force(usize),
 }
 
-/// A search among three buffers, of which at most one is pinned at any instant. A pin may move during the search, so that
-/// each buffer is pinned when the search looks at it.
+/// A search among three or four buffers, of which at most one is pinned at any instant. A pin may move during the search, so
+/// that each buffer is pinned when the search looks at it. Buffers with a commit that is kept are not tried.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Search {
+    count: usize,
+    kept: [bool; MAX_BUFFERS],
     refused: [bool; MAX_BUFFERS],
     /// How often the search may still start again.
     again: u16,
 }
 
 impl Search {
-    /// Starts a search that may start again so many times.
-    pub(super) fn new(again: u16) -> Self {
+    /// Starts a search among so many buffers that may start again so many times.
+    pub(super) fn new(count: usize, kept: [bool; MAX_BUFFERS], again: u16) -> Self {
         Self {
+            count,
+            kept,
             refused: [false; MAX_BUFFERS],
             again,
         }
@@ -33,13 +37,19 @@ impl Search {
 
     /// The next step. `newest` is the buffer with the newest commit, which is never opened.
     pub(super) fn next(&mut self, newest: Option<usize>) -> Step {
-        if let Some(buffer) = choose(MAX_BUFFERS, newest, |buffer| self.refused[buffer]) {
+        let is_out = |buffer: usize| self.refused[buffer] || self.kept[buffer];
+        if let Some(buffer) = choose(self.count, newest, is_out) {
             return Step::Try(buffer);
         }
         if self.again == 0 {
-            return Step::Force(choose(MAX_BUFFERS, newest, |_| false).unwrap_or(0));
+            let unkept = choose(self.count, newest, |buffer| self.kept[buffer]);
+            let any = || choose(self.count, newest, |_| false);
+            return Step::Force(unkept.or_else(any).unwrap_or(0));
         }
-        *self = Self::new(self.again - 1);
+        // With three buffers, two of them kept, no look finds another one.
+        let all_kept = choose(self.count, newest, |buffer| self.kept[buffer]).is_none();
+        let again = if all_kept { 0 } else { self.again - 1 };
+        *self = Self::new(self.count, self.kept, again);
         Step::Again
     }
 
@@ -49,8 +59,8 @@ impl Search {
     }
 }
 
-/// The first buffer that neither holds the newest commit nor is refused. So the third buffer gets no memory until one of
-/// the others is pinned.
+/// The first buffer that neither holds the newest commit nor is refused. So further buffers get no memory until one of
+/// the first two is pinned or kept.
 pub(super) fn choose(
     count: usize,
     newest: Option<usize>,
@@ -65,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_search_starts_again_before_it_forces_a_buffer() {
-        let mut search = Search::new(2);
+        let mut search = Search::new(3, [false; MAX_BUFFERS], 2);
         for again in [true, true, false] {
             for buffer in [0, 2] {
                 assert_eq!(search.next(Some(1)), Step::Try(buffer));
@@ -75,6 +85,28 @@ mod tests {
                 assert_eq!(search.next(Some(1)), Step::Again);
             }
         }
+        assert_eq!(search.next(Some(1)), Step::Force(0));
+    }
+
+    #[test]
+    fn kept_buffers_are_not_tried() {
+        let mut search = Search::new(4, [true, false, true, false], 2);
+        assert_eq!(search.next(Some(1)), Step::Try(3));
+        search.refuse(3);
+        assert_eq!(search.next(Some(1)), Step::Again);
+        assert_eq!(search.next(Some(1)), Step::Try(3));
+        search.refuse(3);
+        assert_eq!(search.next(Some(1)), Step::Again);
+        assert_eq!(search.next(Some(1)), Step::Try(3));
+        search.refuse(3);
+        // The pinned one, whose reader notices.
+        assert_eq!(search.next(Some(1)), Step::Force(3));
+    }
+
+    #[test]
+    fn a_kept_buffer_is_taken_if_there_is_no_other() {
+        let mut search = Search::new(3, [true, false, true, false], 100);
+        assert_eq!(search.next(Some(1)), Step::Again);
         assert_eq!(search.next(Some(1)), Step::Force(0));
     }
 }

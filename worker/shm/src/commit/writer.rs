@@ -7,7 +7,7 @@ use elasticrun_protocol::{CommitId, Shard};
 use super::{
     CommitFds, Error,
     buffer::Buffer,
-    layout::{BODY, Info, MAX_BUFFERS},
+    layout::{BODY, Info, MAX_BUFFERS, PINNABLE},
     search::{Search, Step, choose},
     states::{States, find, newest, read_states},
 };
@@ -20,7 +20,7 @@ const MAX_AGAIN: u16 = 1000;
 /// Writes the commits of this process. A commit memory has one writer.
 #[derive(Debug)]
 pub struct CommitWriter {
-    /// Two or three. The third is used only while another one is pinned.
+    /// Two to four. Those beyond two are used only while others are pinned or kept.
     buffers: Vec<Buffer>,
     /// The bytes of all buffers together beyond which two buffers must suffice.
     limit: Option<u64>,
@@ -104,7 +104,7 @@ impl CommitWriter {
             });
         }
         let target = self.open_buffer(newest.map(|(buffer, _)| buffer));
-        self.drop_third(target);
+        self.drop_unneeded(target);
         Ok(CommitWrite {
             writer: self,
             target,
@@ -121,13 +121,17 @@ impl CommitWriter {
 
     /// Opens the buffer of the next commit.
     fn open_buffer(&self, newest: Option<usize>) -> usize {
-        if self.buffers.len() < MAX_BUFFERS {
+        if self.buffers.len() < PINNABLE {
             // An agent pins only if there are three.
             let target = choose(self.buffers.len(), newest, |_| false).unwrap_or(0);
             self.buffers[target].header().open();
             return target;
         }
-        let mut search = Search::new(MAX_AGAIN);
+        let mut kept = [false; MAX_BUFFERS];
+        for (buffer, kept) in kept.iter_mut().enumerate().take(self.buffers.len()) {
+            *kept = self.is_kept(buffer);
+        }
+        let mut search = Search::new(self.buffers.len(), kept, MAX_AGAIN);
         loop {
             match search.next(newest) {
                 Step::Try(target) if self.buffers[target].header().open_unless_pinned() => {
@@ -137,11 +141,25 @@ impl CommitWriter {
                 Step::Again => std::thread::yield_now(),
                 Step::Force(target) => {
                     self.buffers[target].header().open_despite_pins();
-                    tracing::warn!("more than one commit is pinned, one of them is overwritten");
+                    tracing::warn!(
+                        "more commits are pinned or kept than this worker has memory for, one of them is overwritten"
+                    );
                     return target;
                 }
             }
         }
+    }
+
+    /// Whether the commit of a buffer is one that the agent wants to keep.
+    fn is_kept(&self, buffer: usize) -> bool {
+        let first = self.buffers[0].header();
+        if !first.keeps_any() {
+            return false;
+        }
+        let Ok(seen) = self.read_states() else {
+            return false;
+        };
+        seen[buffer].info.is_some_and(|info| first.keeps(info.id))
     }
 
     /// Gives the newest commit a newer id without touching its bytes. A worker that holds the base does so at the start of
@@ -176,14 +194,19 @@ impl CommitWriter {
         self.read_states().ok().as_ref().and_then(newest)
     }
 
-    /// Frees a third buffer that is not needed if all together have more than the limit, which may have become smaller.
-    fn drop_third(&mut self, target: usize) {
-        let all = self.allocated_by_others(target) + self.buffers[target].allocated as u64;
-        if self.limit.is_some_and(|limit| all > limit)
+    /// Frees buffers that are not needed if all together have more than the limit, which may have become smaller.
+    fn drop_unneeded(&mut self, target: usize) {
+        let is_over = |writer: &Self| {
+            let all = writer.allocated_by_others(target) + writer.buffers[target].allocated as u64;
+            writer.limit.is_some_and(|limit| all > limit)
+        };
+        while is_over(self)
             && let Some(unused) = self.unused(target)
-            && let Err(error) = self.buffers[unused].free()
         {
-            tracing::debug!(%error, "the memory of a third commit cannot be given back");
+            if let Err(error) = self.buffers[unused].free() {
+                tracing::debug!(%error, "the memory of a third commit cannot be given back");
+                return;
+            }
         }
     }
 
@@ -202,7 +225,7 @@ impl CommitWriter {
     fn make_room(&mut self, target: usize, len: usize, limit: u64) -> Result<usize, Error> {
         let need = len.saturating_add(BODY);
         let is_over = |others: u64| others.saturating_add(need as u64) > limit;
-        if is_over(self.allocated_by_others(target))
+        while is_over(self.allocated_by_others(target))
             && let Some(unused) = self.unused(target)
         {
             self.buffers[unused].free()?;
@@ -220,22 +243,22 @@ impl CommitWriter {
         Ok(usize::try_from(spare).unwrap_or(usize::MAX).max(need))
     }
 
-    /// The pinned buffer that a commit of `len` bytes must take in place of the target, because three buffers of that size
-    /// would have more bytes than the limit. Without a limit, or if two buffers are too large by themselves, none.
+    /// The pinned or kept buffer that a commit of `len` bytes must take in place of the target, because three buffers of that
+    /// size would have more bytes than the limit. Without a limit, or if two buffers are too large by themselves, none.
     fn instead_of_third(&self, target: usize, len: usize) -> Option<usize> {
         let need = len.saturating_add(BODY) as u64;
         let others = self.allocated_by_others(target);
-        if others.saturating_add(need) <= self.limit? || self.buffers.len() < MAX_BUFFERS {
+        if others.saturating_add(need) <= self.limit? || self.buffers.len() < PINNABLE {
             return None;
         }
         let second = self.second(target);
-        let is_pinned = |buffer: &usize| {
+        let is_held = |buffer: &usize| {
             *buffer != second
                 && *buffer != target
                 && self.buffers[*buffer].allocated > PAGE
-                && self.buffers[*buffer].header().is_pinned()
+                && (self.buffers[*buffer].header().is_pinned() || self.is_kept(*buffer))
         };
-        (0..self.buffers.len()).find(is_pinned)
+        (0..self.buffers.len()).find(is_held)
     }
 
     /// The buffer that a worker needs beside the target: that of the newest commit, or the first one if there is none.
@@ -255,10 +278,10 @@ impl CommitWriter {
         others.map(|(_, buffer)| buffer.allocated as u64).sum()
     }
 
-    /// A buffer that a commit to the target can do without: neither the second one nor pinned. Its commit, if it has one,
-    /// is gone then.
+    /// A buffer that a commit to the target can do without: neither the second one nor pinned nor kept. Its commit, if it
+    /// has one, is gone then.
     fn unused(&self, target: usize) -> Option<usize> {
-        if self.buffers.len() < MAX_BUFFERS {
+        if self.buffers.len() < PINNABLE {
             return None;
         }
         let second = self.second(target);
@@ -266,6 +289,7 @@ impl CommitWriter {
             *buffer != second
                 && *buffer != target
                 && self.buffers[*buffer].allocated > PAGE
+                && !self.is_kept(*buffer)
                 && self.buffers[*buffer].header().open_unless_pinned()
         };
         (0..self.buffers.len()).find(unused)

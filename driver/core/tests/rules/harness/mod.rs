@@ -687,6 +687,7 @@ impl Harness {
             probes: !self.older.contains(name),
             durable: true,
             replicas: !self.older.contains(name),
+            cuts: !self.older.contains(name),
             task: None,
             agent: Some(1),
             returns: self.returns,

@@ -284,6 +284,7 @@ impl Harness {
                 members: start.members.clone(),
             }),
             kept: kept(host),
+            cut: None,
             reports: host.reports.clone(),
             ..Adoption::default()
         }
