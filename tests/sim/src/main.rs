@@ -96,9 +96,15 @@ fn main() -> ExitCode {
 
 fn many_seeds(args: &Args, threads: usize) -> ExitCode {
     let pace = Pace::default();
-    let progress = |done: u64, found: usize| {
+    let told = AtomicU64::new(0);
+    let progress = |done: u64, found: &[Report]| {
+        // A run that is stopped has named its violations.
+        let before = told.fetch_max(found.len() as u64, Ordering::Relaxed);
+        for report in found.iter().skip(before as usize) {
+            eprintln!("seed {} violates an invariant", report.seed);
+        }
         if pace.is_due() {
-            eprintln!("{done} of {} seeds, {found} violations", args.seeds);
+            eprintln!("{done} of {} seeds, {} violations", args.seeds, found.len());
         }
     };
     let summary = run_seeds(args.seed.unwrap_or(0), args.seeds, threads, progress);

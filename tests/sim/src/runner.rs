@@ -107,13 +107,13 @@ pub struct Summary {
     pub outcomes: std::collections::BTreeMap<String, u64>,
 }
 
-/// Runs `count` seeds from `first` on `threads` threads. Calls `progress` with the number of finished seeds and
-/// violations.
+/// Runs `count` seeds from `first` on `threads` threads. Calls `progress` with the number of finished seeds and the
+/// violations so far, one call at a time.
 pub fn run_seeds(
     first: u64,
     count: u64,
     threads: usize,
-    progress: impl Fn(u64, usize) + Sync,
+    progress: impl Fn(u64, &[Report]) + Sync,
 ) -> Summary {
     const MOST: usize = 100;
     let began = Instant::now();
@@ -133,9 +133,7 @@ pub fn run_seeds(
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
                     all.add(report, MOST);
-                    let (done, found) = (all.seeds, all.violations.len());
-                    drop(all);
-                    progress(done, found);
+                    progress(all.seeds, &all.violations);
                 }
             });
         }

@@ -51,7 +51,8 @@ impl Scenario {
             self.steps = rng.range(30, 80);
             self.step = Duration::from_millis(rng.pick(&[100, 400, 400]).unwrap_or(400));
             let settings = &mut self.settings;
-            settings.min_np = settings.min_np.min(2);
+            let few = 2u32.next_multiple_of(settings.unit());
+            settings.min_np = settings.min_np.min(few);
         }
         let mut at = Time::ZERO;
         for _ in 0..rng.range(0, 3) {

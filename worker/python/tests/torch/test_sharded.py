@@ -254,8 +254,8 @@ def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_ra
         "-np", "4", "--min-np", "2", "--blacklist", "forever", "--replica-group-size", "all", "--size-multiple", "2", *script
     )  # fmt: skip
     assert code == 0, output
-    # Four steps of two shares, and the rest in steps of one.
-    assert output.count(f"[1.0] in {4 + 32} steps") == 2, output
+    # Four steps of two shares, or three if the other pair has not sealed the fourth commit, and the rest in steps of one.
+    assert re.findall(r"\[1\.0\] in (\d+) steps", output) in (["36"] * 2, ["37"] * 2), output
     assert len(re.findall(r"of 4: rank [01] reads share 0 of 2", output)) == 2, output
     seen = audit.read(tmp_path / "audit")
     assert seen.repeated() == []
