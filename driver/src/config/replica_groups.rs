@@ -43,6 +43,11 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     let excluded = [
         (
+            config.replicate_commits.value > 0 && size.value != ReplicaGroupSize::All,
+            config.replicate_commits.origin.name("replicate-commits"),
+            "since the groups are copies of each other; it is for --replica-group-size all",
+        ),
+        (
             config.durable_commits.value.is_some(),
             config.durable_commits.origin.name("durable-commits"),
             "which writes the shard of rank 0 only",

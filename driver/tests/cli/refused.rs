@@ -121,6 +121,7 @@ const WRONG: &[&str] = &[
     "-np\t8\t--min-np\t6\t--replica-group-size\t4\tx",
     "-np\t12\t--max-np\t18\t--replica-group-size\t4\t--size-multiple\t6\tx",
     "-H\ta:3\t--replica-group-size\t2\tx",
+    "-np\t4\t--min-np\t2\t--replica-group-size\t2\t--replicate-commits\t1\tx",
     "-np\t2\t--min-np\t1\t--replica-group-size\tall\t--durable-commits\t/tmp\tx",
     "-np\t2\t--min-np\t1\t--replica-group-size\tall\t--restart-mode\tprocess\tx",
     "-np\t2\t--replicate-interval\t2s\tx",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::Time;
+use elasticrun_core::{ReplicaGroupSize, Time};
 
 use super::Scenario;
 use crate::{fault::Fault, rng::Rng};
@@ -40,7 +40,9 @@ impl Scenario {
     pub(super) fn draw_cuts(&mut self, mut rng: Rng) {
         let rare = self.calm || self.gentle || self.only_breaks || !self.settings.elastic;
         let is_on_one = self.listed < 2 || self.hosts.len() > 100;
-        if rare || is_on_one || !self.is_divided() || !rng.percent(50) {
+        // Groups of a fixed size are copies of each other.
+        let is_copied = self.settings.replica_group_size == ReplicaGroupSize::All;
+        if rare || is_on_one || !is_copied || !rng.percent(50) {
             return;
         }
         self.settings.replicas = rng.pick(&[1, 1, 1, 2]).unwrap_or(1);
