@@ -234,6 +234,18 @@ impl Job {
         self.settings.abort_timeout + Duration::from_secs(10)
     }
 
+    /// Whether a round of this size can grow by whole groups. A growth that completes none changes nothing. Workers that wait on a
+    /// draining host complete none, since they would leave soon.
+    fn completes_unit(&self, size: usize) -> bool {
+        let chosen = self.choose();
+        let is_new = |candidate: &&Candidate| {
+            let rank = self.registry.rank(&candidate.host, candidate.process);
+            rank.is_none() && !self.hosts.is_draining(&candidate.host)
+        };
+        let new = chosen.iter().filter(is_new).count();
+        chosen.len() > size && new >= self.settings.unit() as usize
+    }
+
     fn hold_when_useful(&mut self, now: Time, out: &mut Out) {
         let Phase::Training(training) = &self.rounds.phase else {
             return;
@@ -251,8 +263,7 @@ impl Job {
         let room = room + usize::from(planted(Mutant::SpareInterrupts));
         let added =
             room > 0 && self.ripe_at().is_some_and(|ripe| ripe <= now) && self.has_admitted();
-        // A growth that completes no multiple changes nothing.
-        let added = added && (self.settings.unit() <= 1 || self.choose().len() > size);
+        let added = added && (self.settings.unit() <= 1 || self.completes_unit(size));
         if !added && !removed {
             return;
         }
