@@ -46,9 +46,11 @@ class Layer(torch.nn.Module):
         """The characters of some rows: (rows, CONTEXT, WIDTH) to the same."""
         rows, length, width = x.shape
         heads = self.attention(self.norms[0](x)).view(rows, length, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
-        seen = scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+        query, key, value = heads.unbind(0)
+        seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.mix(seen.transpose(1, 2).reshape(rows, length, width))
-        return x + self.outer(torch.nn.functional.gelu(self.inner(self.norms[1](x))))
+        hidden: torch.Tensor = self.outer(torch.nn.functional.gelu(self.inner(self.norms[1](x))))
+        return x + hidden
 
 
 class Transformer(torch.nn.Module):
@@ -66,7 +68,8 @@ class Transformer(torch.nn.Module):
         x = self.characters(rows) + self.places(torch.arange(CONTEXT))
         for layer in self.layers:
             x = layer(x)
-        return self.head(x)
+        scores: torch.Tensor = self.head(x)
+        return scores
 
 
 def main() -> None:
