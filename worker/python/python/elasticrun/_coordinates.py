@@ -76,7 +76,8 @@ def enter(coordinates: DataCoordinates) -> None:
 
 def current() -> DataCoordinates:
     """The coordinates of the current round."""
-    world = lifecycle.world()
-    if _set is not None and _set[0] == (world.epoch, world.round):
-        return _set[1]
-    return DataCoordinates(world.rank, [(rank,) for rank in range(world.size)])
+    if _set is not None:
+        world = lifecycle.world()
+        if _set[0] == (world.epoch, world.round):
+            return _set[1]
+    return DataCoordinates(lifecycle.rank(), [(rank,) for rank in range(lifecycle.size())])
