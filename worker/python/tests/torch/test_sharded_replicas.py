@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -36,10 +37,15 @@ def command(folder: Path, replicas: int, *words: object, timeout: str = "600s") 
     return [*flags, "--replica-group-size", "all", sys.executable, str(WORKER), "fsdp", *map(str, words)]
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, in the order of their start."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
+    return [int(child) for child in found.stdout.split()]
+
+
 def agents(one: Job) -> list[int]:
-    """The agents of the hosts, in the order of their start."""
-    found = subprocess.run(["pgrep", "-P", str(one.process.pid)], capture_output=True, text=True, check=True)
-    return [int(pid) for pid in found.stdout.split()]
+    """The agents of the hosts."""
+    return children(one.process.pid)
 
 
 def lose(*hosts: int) -> None:
@@ -87,8 +93,7 @@ def test_a_host_is_lost_while_others_have_just_lost_a_worker(start: Starter, tmp
     with job(*command(tmp_path, 1, "6,3", tmp_path / "checkpoints")) as one:
         await_cuts(one, 3)
         first, second, _ = agents(one)
-        workers = subprocess.run(["pgrep", "-P", str(first)], capture_output=True, text=True, check=True)
-        os.kill(int(workers.stdout.split()[-1]), signal.SIGKILL)
+        os.kill(children(first)[-1], signal.SIGKILL)
         lose(second)
         text = one.succeed()
     assert check_base(text, 3) > 0
@@ -117,6 +122,40 @@ def test_two_hosts_are_lost_at_once(start: Starter, tmp_path: Path) -> None:
         lose(*others)
         text = one.succeed()
     assert check_base(text, 2) > 0
+
+
+@pytest.mark.full
+def test_a_host_is_lost_after_another_driver_has_taken_over(start: Starter, tmp_path: Path) -> None:
+    start.hosts(HOSTS)
+    words = command(tmp_path, 1, "6,4", tmp_path / "checkpoints")
+    with job("--supervise", "--journal", str(tmp_path / "journal"), *words) as one:
+        await_cuts(one, 3)
+        (driver,) = children(one.process.pid)
+        second = children(driver)[1]
+        os.kill(driver, signal.SIGKILL)
+        one.until('"event":"driver_replaced"')
+        await_cuts(one, 2)
+        lose(second)
+        text = one.succeed()
+    assert check_base(text, 4) > 0
+
+
+@pytest.mark.full
+def test_a_host_that_stands_still_is_lost_as_well(start: Starter, tmp_path: Path) -> None:
+    start.hosts(HOSTS)
+    with job(*command(tmp_path, 1, "6,4", tmp_path / "checkpoints")) as one:
+        await_cuts(one, 3)
+        agent = agents(one)[1]
+        stopped = [agent, *children(agent)]
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            text = one.succeed()
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    assert check_base(text, 4) > 0
 
 
 def test_the_loss_of_more_hosts_than_are_provided_for_ends_the_job(start: Starter, tmp_path: Path) -> None:
