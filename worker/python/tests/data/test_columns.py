@@ -127,13 +127,16 @@ def test_decimals_are_exact_in_numpy_and_float64_in_torch(tmp_path):
     columns = {
         f"d{bits}": pa.array(with_nulls(values), getattr(pa, f"decimal{bits}")(7, 2)) for bits in (32, 64, 128, 256)
     }
-    for batch in batches(write(tmp_path, columns)):
+    path = write(tmp_path, columns)
+    for batch in batches(path):
         rows = batch["index"]
         for name in columns:
             assert batch[name].tolist() == [None if row % 5 == 3 else Decimal(int(row)) / 4 for row in rows]
             tensor = batch.torch()[name]
             assert tensor.dtype == torch.float64
             assert tensor.nan_to_num(-1).tolist() == [-1 if row % 5 == 3 else row / 4 for row in rows]
+    filled = batches(path, forms={"d64": Fill(Decimal(-1))})[0]
+    assert filled["d64"][3] == Decimal(-1) and filled.torch()["d64"].tolist() == [0, 0.25, 0.5, -1]
 
 
 def test_strings_are_objects_and_torch_names_what_it_leaves_out(tmp_path):
@@ -253,6 +256,8 @@ def test_fixed_size_lists_with_nulls(tmp_path):
     rows = with_nulls([[row, row + 1] for row in range(ROWS)])
     floats = pa.array(rows, pa.list_(pa.float32(), 2))
     path = write(tmp_path, {"f": floats, "i": pa.array(rows, pa.list_(pa.int32(), 2))})
+    with pytest.raises(TypeError, match="column 'i' has nulls, and int32"):
+        batches(path)[0]["i"]
     found = batches(path, forms={"i": Fill(-1)})
     assert np.isnan(np.concatenate([batch["f"] for batch in found]))[:, 0].tolist() == [
         row % 5 == 3 for row in range(ROWS)
@@ -321,12 +326,15 @@ def test_forms_that_cannot_be(forms, error, what, tmp_path):
         batch = batches(path, forms=forms)[0]
         for name in forms:
             batch[name]
+    with pytest.raises(error, match=what):
+        batches(path, forms=forms)[0].torch()
 
 
 def test_forms_that_say_no():
     for make, what in [
         (lambda: Pad(length=-1), "length=-1"),
         (lambda: Pad(multiple_of=0), "multiple_of=0"),
+        (lambda: Pad(length=1 << 40), "length=1099511627776"),
         (lambda: Pad(side="both"), "side='both'"),
     ]:
         with pytest.raises(ValueError, match=what):
@@ -337,10 +345,17 @@ def test_a_transform_gets_formed_columns_and_may_return_structures(tmp_path):
     path = write(tmp_path, {"tokens": pa.array(TOKENS), "place": pa.array([{"x": 1}] * ROWS)})
 
     def transform(columns):
-        return {"tokens": columns["tokens"] * 2, "length": columns["m"].sum(axis=1), "place": columns["place"]}
+        return {
+            "tokens": columns["tokens"] * 2,
+            "length": columns["m"].sum(axis=1),
+            "place": columns["place"],
+            "name": ["a"] * len(columns["m"]),
+        }
 
-    batch = batches(path, forms={"tokens": Pad(0, mask="m")}, transform=transform)[1]
-    tensors = batch.torch()
+    found = batches(path, forms={"tokens": Pad(0, mask="m")}, transform=transform)
+    with pytest.warns(RuntimeWarning, match="leave out the columns name") as seen:
+        tensors = [batch.torch() for batch in found][1]
+    assert len(seen) == 1
     assert tensors["length"].tolist() == [len(TOKENS[row]) for row in range(4, 8)]
     assert tensors["place.x"].tolist() == [1] * 4 and int(tensors["tokens"][0].max()) == 2 * max(TOKENS[4])
 

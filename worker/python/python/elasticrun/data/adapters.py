@@ -33,13 +33,15 @@ def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataL
         def __iter__(self) -> Iterator[dict[str, Any]]:
             return (batch.torch() for batch in data)
 
+    class Loader(DataLoader[dict[str, Any]]):
+        # Not the length of its data set, which torch takes to be the same for ever: it changes with the workers.
         def __len__(self) -> int:
             return len(data)
 
     for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler", "collate_fn"):
         if name in options:
             raise TypeError(f"torch_loader({name}=...): that is the data set's, which makes the batches")
-    return DataLoader(Batches(), batch_size=None, num_workers=0, **options)
+    return Loader(Batches(), batch_size=None, num_workers=0, **options)
 
 
 def tf_dataset(data: ParquetDataset) -> tf.data.Dataset:

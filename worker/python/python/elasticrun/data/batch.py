@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Columns"]
 
 
+class _NoArray(TypeError):
+    """A column has a type that NumPy lacks."""
+
+
 class Columns:
     """What the batches of a data set have in common.
 
@@ -41,6 +45,13 @@ class Columns:
         #: The columns that forms add, each with the column that it belongs to.
         self.further = {further: name for name, form in forms.items() for further in further_names(name, form)}
         self._told: set[str] = set()
+        self._transformed: Columns | None = None
+
+    def of_transform(self) -> Columns:
+        """The same for the batches of a transform, whose columns have no types of the files and no forms."""
+        if self._transformed is None:
+            self._transformed = Columns({}, {})
+        return self._transformed
 
     def count_undecoded(self, images: int) -> None:
         """Counts images that could not be decoded."""
@@ -134,7 +145,7 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
             if parts is None:
                 raise KeyError(column)
         if parts is None:
-            raise TypeError(f"column {column!r} is no array of NumPy: take it from arrow()")
+            raise _NoArray(f"column {column!r} is no array of NumPy: take it from arrow()")
         return parts
 
     def mask(self, column: str) -> np.ndarray[Any, Any]:
@@ -159,7 +170,7 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
             return np.asarray(memory)
         values = self._batch.values(column)
         if values is None:
-            raise TypeError(f"column {column!r} is no array of NumPy: take it from arrow()")
+            raise _NoArray(f"column {column!r} is no array of NumPy: take it from arrow()")
         if self._common.kinds.get(column) == "Boolean" and None not in values:
             return np.array(values, dtype=bool)
         array = np.empty(len(values), dtype=object)
@@ -203,10 +214,12 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
 
     def _column(self, name: str) -> Any:
         """A column as a tensor may hold it."""
-        is_own = name not in self._common.further and self._common.forms.get(name) is None and self._decoder is None
-        if is_own and "Decimal" in self._common.kinds.get(name.partition(".")[0], ""):
-            return columns.plain(name, self._parts(name), decimals=float)
-        return self[name]
+        is_stored = name not in self._common.further and self._decoder is None
+        if not is_stored or "Decimal" not in self._common.kinds.get(name.partition(".")[0], ""):
+            return self[name]
+        if name in self._common.forms:
+            return self[name].astype("float64")
+        return columns.plain(name, self._parts(name), decimals=float)
 
     def arrow(self) -> pa.RecordBatch:
         """A pyarrow record batch over the same memory."""
@@ -240,9 +253,7 @@ def _add_tensors(batch: Batch, name: str, tensors: dict[str, torch.Tensor], left
         return
     try:
         column: Any = batch._column(name)
-    except columns.NullError:
-        raise
-    except TypeError:
+    except _NoArray:
         left_out.append(name)
         return
     if isinstance(column, dict):

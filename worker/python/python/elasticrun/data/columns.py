@@ -1,4 +1,4 @@
-"""Columns as arrays of NumPy. The form of an array follows from the type of the column and never from the values of a batch."""
+"""Columns as arrays of NumPy, by their types. Where a type leaves a choice, a form of the user decides."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ __all__ = ["NullError", "formed", "mask_of", "plain"]
 
 class NullError(TypeError):
     """A column has nulls, and its type has no value for them."""
+
+    def __init__(self, name: str, dtype: object) -> None:
+        super().__init__(
+            f"column {name!r} has nulls, and {dtype} has no value for them: choose one by forms={{{name!r}: Fill(...)}}, leave the"
+            " column out by columns=, or take it from arrow()"
+        )
 
 
 def plain(
@@ -125,10 +131,7 @@ def _numbers(name: str, parts: _native.Parts, objects: bool) -> Array:
         return values
     if objects:
         return _objects([value if has else None for value, has in zip(values.tolist(), mask.tolist(), strict=True)])
-    raise NullError(
-        f"column {name!r} has nulls, and {values.dtype} has no value for them: choose one by"
-        f" forms={{{name!r}: Fill(...)}}, or take the column from arrow()"
-    )
+    raise NullError(name, values.dtype)
 
 
 def _filled(name: str, parts: _native.Parts, value: Any) -> Array:
@@ -226,6 +229,8 @@ def _fixed(name: str, parts: _native.Parts, objects: bool, decimals: type[Decima
         shaped = shaped.copy()
         shaped[~mask] = np.nan
         return shaped
+    if shaped.dtype.kind in "iub" and not objects:
+        raise NullError(name, f"{shaped.dtype} of shape ({shaped.shape[1]})")
     return _objects([row if has else None for row, has in zip(shaped, mask.tolist(), strict=True)])
 
 

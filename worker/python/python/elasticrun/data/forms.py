@@ -43,10 +43,10 @@ class Pad:
     mask: str | None = None
 
     def __post_init__(self) -> None:
-        if self.length is not None and self.length < 0:
-            raise ValueError(f"Pad(length={self.length}): must be at least 0")
-        if self.multiple_of < 1:
-            raise ValueError(f"Pad(multiple_of={self.multiple_of}): must be at least 1")
+        if self.length is not None and not 0 <= self.length < 1 << 31:
+            raise ValueError(f"Pad(length={self.length}): must be from 0 to 2**31 - 1")
+        if not 1 <= self.multiple_of < 1 << 31:
+            raise ValueError(f"Pad(multiple_of={self.multiple_of}): must be from 1 to 2**31 - 1")
         if self.side not in ("right", "left"):
             raise ValueError(f"Pad(side={self.side!r}): must be 'right' or 'left'")
 

@@ -61,7 +61,7 @@ class TransformedBatch(Batch):
     are those of the input."""
 
     def __init__(self, batch: Batch, columns: Columns) -> None:
-        super().__init__(batch._batch)
+        super().__init__(batch._batch, common=batch._common.of_transform())
         lengths = {name: _rows(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             summary = ", ".join(f"{name} {length}" for name, length in lengths.items())
