@@ -349,7 +349,7 @@ def test_a_transform_gets_formed_columns_and_may_return_structures(tmp_path):
             "tokens": columns["tokens"] * 2,
             "length": columns["m"].sum(axis=1),
             "place": columns["place"],
-            "name": ["a"] * len(columns["m"]),
+            "name": np.full(len(columns["m"]), "a", dtype=object),
         }
 
     found = batches(path, forms={"tokens": Pad(0, mask="m")}, transform=transform)
