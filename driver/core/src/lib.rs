@@ -56,6 +56,10 @@
 //! - **R14** A worker of a divided state begins with all shards of one commit, of one layout, each from a holder of that
 //!   shard, and trains only after all members have sealed theirs: [`completeness`], [`worker::SetupStep`].
 //! - **R15** No worker of a divided state gives up a shard of the newest complete commit.
+//! - **R16** Once the copies of the shards of a commit are complete, the loss of K machines leaves all of them, until newer ones are
+//!   or each shard is on more than K machines without copies: [`shard_keepers`].
+//! - **R18** A round has whole replica groups, and each group has each shard once: [`seats`].
+//! - **R19** A survivor keeps its shard if it can, and a replica group of survivors goes on as it is: [`seats`].
 
 #![forbid(unsafe_code)]
 
