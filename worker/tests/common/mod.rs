@@ -113,7 +113,7 @@ impl Agent {
             local_rank: LocalRank(slot),
             generation: Generation(1),
             pid,
-            buffers: 3,
+            buffers: 4,
         };
         assert_eq!(attach, expected);
         process
