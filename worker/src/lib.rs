@@ -79,6 +79,7 @@ pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, Shard,
     control::{Seat, StopReason},
 };
+pub use elasticrun_shm::available_memory;
 pub use error::{Error, Interrupt};
 pub use round::DividedBase;
 pub use run::run;

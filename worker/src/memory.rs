@@ -46,6 +46,11 @@ impl Memory {
         self.writer.set_limit(share);
     }
 
+    /// The bytes of memory that two commits of `len` bytes need beyond what this process has.
+    pub(crate) fn growth(&self, len: usize) -> u64 {
+        self.writer.growth(len)
+    }
+
     /// The newest complete commit.
     pub(crate) fn newest(&self) -> Option<CommitId> {
         match self.writer.newest() {

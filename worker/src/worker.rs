@@ -272,6 +272,11 @@ impl Worker {
         Ok(id)
     }
 
+    /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.
+    pub fn growth_of_commits(&self, len: usize) -> u64 {
+        self.agent.memory.growth(len)
+    }
+
     fn write_shard(
         &mut self,
         commit: CommitId,

@@ -18,7 +18,10 @@ use elasticrun_protocol::{
     control::{Keeper, MemoryAnswer, MemoryRequest},
     opening::Purpose,
 };
-use elasticrun_shm::commit::{self, CommitMemory, CommitWriter};
+use elasticrun_shm::{
+    available_memory,
+    commit::{self, CommitMemory, CommitWriter},
+};
 use elasticrun_tls::{
     Blocking,
     opening::{self, Connection},
@@ -57,6 +60,8 @@ enum Error {
         "the commit has {bytes} bytes, and a host may keep {limit} for each of two replicas; raise --commit-memory"
     )]
     TooLarge { bytes: u64, limit: u64 },
+    #[error("the commit has {bytes} bytes, and this host has {available} bytes of memory left")]
+    NoRoom { bytes: u64, available: u64 },
     #[error(
         "the bytes from host {host} do not match their checksum: a worker wrote over the commit meanwhile, or they are damaged"
     )]
@@ -246,6 +251,12 @@ async fn request(
         return Err(Error::TooLarge {
             bytes: length,
             limit,
+        });
+    }
+    if let Some(available) = available_memory().filter(|available| length > *available) {
+        return Err(Error::NoRoom {
+            bytes: length,
+            available,
         });
     }
     let blocked = blocking(connection, cancel);

@@ -60,7 +60,10 @@ mod _native {
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
-        shards::{PyBase, PyLayout, all_sealed, commit_shard, load_shards, loaded_shards},
+        shards::{
+            PyBase, PyLayout, all_sealed, commit_shard, load_shards, loaded_shards,
+            memory_for_commits,
+        },
         watch::on_abort,
         work::Work,
         world::WorldInfo,

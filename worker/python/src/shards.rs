@@ -11,7 +11,7 @@ use elasticrun_reshard::{
     Axis, Body, Differences, Division, Dtype, Fetch, Holder, Layout, Mesh, Plan, Run, Seat, Source,
     Tensor,
 };
-use elasticrun_worker::{DividedBase, Shard, State, Worker, state};
+use elasticrun_worker::{DividedBase, Shard, State, Worker, available_memory, state};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
@@ -213,6 +213,20 @@ pub(crate) fn commit_shard(
         let id = sealed.map_err(|error| error::from_worker(py, &error))?;
         Ok(numbers(id))
     })
+}
+
+/// The bytes of memory that two commits of a shard need beyond what this process has for commits, and those that the system
+/// still has. None if it does not say.
+#[pyfunction]
+pub(crate) fn memory_for_commits(
+    py: Python<'_>,
+    layout: &PyLayout,
+    shard: u32,
+    head: usize,
+) -> PyResult<(u64, Option<u64>)> {
+    let body = Body::new(&layout.layout, shard, head).map_err(|error| state_error(py, error))?;
+    let growth = use_worker(py, |worker| Ok(worker.growth_of_commits(body.len())))?;
+    Ok((growth, available_memory()))
 }
 
 /// Notes that all members have sealed their shards as commit 0 of the round.

@@ -12,6 +12,7 @@
 //!
 //! This crate contains no policy and needs no runtime. Calls are short or block on a futex, as their documentation says.
 
+mod available;
 mod boottime;
 pub mod commit;
 pub mod fds;
@@ -23,4 +24,5 @@ pub mod page;
 pub mod pidfd;
 pub mod sched;
 
+pub use available::available_memory;
 pub use boottime::boottime;

@@ -88,6 +88,17 @@ impl CommitWriter {
         Ok(())
     }
 
+    /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.
+    pub fn growth(&self, len: usize) -> u64 {
+        let mut allocated: Vec<_> = self.buffers.iter().map(|buffer| buffer.allocated).collect();
+        allocated.sort_unstable();
+        let need = len.saturating_add(BODY);
+        let missing = allocated.iter().rev().take(2);
+        missing
+            .map(|allocated| need.saturating_sub(*allocated) as u64)
+            .sum()
+    }
+
     /// Begins a commit, in a buffer that neither holds the newest one nor is pinned. `state_version` is the version of the
     /// format of the bytes.
     ///

@@ -12,15 +12,25 @@ from .sampler import ElasticSampler
 from .state import TorchState
 
 if TYPE_CHECKING:
-    from .sharded import ShardedState
+    from .sharded import RandomGenerators, ShardedState
 
-__all__ = ["ElasticSampler", "GlobalBatch", "MicroBatch", "ObjectState", "ShardedState", "State", "TorchState", "run"]
+__all__ = [
+    "ElasticSampler",
+    "GlobalBatch",
+    "MicroBatch",
+    "ObjectState",
+    "RandomGenerators",
+    "ShardedState",
+    "State",
+    "TorchState",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:
     # The import of DTensor takes a second, and most scripts have no use for it.
-    if name == "ShardedState":
-        from .sharded import ShardedState
+    if name in ("RandomGenerators", "ShardedState"):
+        from . import sharded
 
-        return ShardedState
+        return getattr(sharded, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .per_rank import PerRank, RandomGenerators
 from .state import ShardedState
 
-__all__ = ["ShardedState"]
+__all__ = ["PerRank", "RandomGenerators", "ShardedState"]

@@ -28,8 +28,10 @@ from .grouping import regrouped
 from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
 from .meshes import RoundMeshes
+from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
+from .room import check_room
 
 _log = logging.getLogger("elasticrun")
 
@@ -91,6 +93,10 @@ class ShardedState(ObjectState):
             ``pipeline``, ``pp``, ``context``, ``cp``, ``sequence``, ``sp``. The others read the same rows: a data set or a
             sampler of the state gives them the same batches, and counts them once.
         device: type of the devices. Default: ``cuda`` if there is one, else ``cpu``.
+        per_rank: values by name that each worker has for itself, such as :class:`RandomGenerators`. A worker that has the
+            same shard and rows as before goes on with those of the commit, and so does one that takes the place of a lost worker
+            of its host. In others, as after a change of the number of workers, ``derive()`` makes them anew.
+        replicas: only ``identical``: workers with one shard have the same values.
         replicated: values that are the same in all workers, as for :class:`ObjectState`.
 
     Attributes:
@@ -123,11 +129,19 @@ class ShardedState(ObjectState):
         mesh: Sequence[str] | Mapping[str, int | None] = ("shard",),
         data_dims: Sequence[str] | None = None,
         device: str | None = None,
+        per_rank: Mapping[str, PerRank] | None = None,
+        replicas: str = "identical",
         **replicated: object,
     ) -> None:
+        if replicas != "identical":
+            raise StateError(
+                f"replicas={replicas!r}: copies of a shard complete each other's commits, so they must be identical, and models"
+                " that are trained apart (LocalSGD, DiLoCo) cannot be a sharded state"
+            )
         for name in replicated:
             if name in _OWN:
                 raise StateError(f"a value of a sharded state cannot be called {name!r}: build() returns it")
+        self._per_rank = PerRankValues(per_rank or {})
         self._build = build
         self._dimensions = mesh
         self._data_dims = data_dims
@@ -189,6 +203,7 @@ class ShardedState(ObjectState):
         if base is None:
             if is_empty:
                 _reset_parameters(self.model)
+            self._restore_per_rank(None, "")
             # What training has changed before the first commit was complete counts for nothing.
             ObjectState._load(self, *self._initial())
             return
@@ -214,6 +229,7 @@ class ShardedState(ObjectState):
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
+        check_room(layout, self._divisions.shard)
         self._write_shard(captured, layout, first=True)
         barrier()
         _native.all_sealed()
@@ -316,16 +332,18 @@ class ShardedState(ObjectState):
 
     def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
         assert self._divisions is not None
-        head = pickle.dumps((self._divisions.head(captured), self._payload().copy()), protocol=5)
+        own = self._per_rank.save(self._place())
+        head = pickle.dumps((self._divisions.head(captured), self._payload().copy(), own), protocol=5)
         host = HostBuffers(self._divisions.tensors(captured), load=False)
-        _native.commit_shard(layout, self._divisions.shard, head, host.buffers(), first)
+        commit = _native.commit_shard(layout, self._divisions.shard, head, host.buffers(), first)
+        self._per_rank.committed(commit, own)
 
     def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
         """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts."""
         heads = base.heads()
         head: Head
         values: OwnedPayload
-        head, values = pickle.loads(heads[min(heads)])
+        head, values, _ = pickle.loads(heads[min(heads)])
         stored = {name: (dtype, shape) for name, dtype, shape in base.layout.tensors()}
         if self.optimizer is not None:
             make_optimizer_state(self.model, self.optimizer, head, stored)
@@ -344,7 +362,17 @@ class ShardedState(ObjectState):
         for other, state in zip(self.others, others, strict=True):
             other.load_state_dict(state)
         ObjectState._load(self, values.head, values.views())
+        shard = self._divisions.shard
+        is_alike = shard in heads and layout.hash == base.layout.hash
+        self._restore_per_rank(pickle.loads(heads[shard])[2] if is_alike else None, base.id)
         return copied
+
+    def _restore_per_rank(self, stored: bytes | None, commit: str) -> None:
+        self._per_rank.restore(stored, commit, self._place())
+
+    def _place(self) -> Place:
+        assert self._divisions is not None
+        return Place(self.data_rank, self.data_size, self._divisions.shard, self._divisions.shards)
 
     def _initial(self) -> tuple[bytes, list[memoryview]]:
         """The replicated values as the constructor was given them."""
