@@ -27,6 +27,9 @@ use crate::{begin::new_run_id, config::EtcdPlace, join_token};
 /// How long etcd may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a job that has ended may take to be closed. That is three calls.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long after a failed call the next one begins.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -187,7 +190,15 @@ impl Meeting {
     }
 
     /// Lets the job be known for this long, since its run has ended. Another job of the same name is left as it is.
+    ///
+    /// A cluster that does not answer keeps nobody: the next job of this name finds out by itself that this one has ended.
     pub(crate) async fn close(&self, run: &str, after: Duration) {
+        if timeout(CLOSE_TIMEOUT, self.expire(run, after)).await.is_err() {
+            tracing::debug!(run, "etcd does not answer, so the job stays known");
+        }
+    }
+
+    async fn expire(&self, run: &str, after: Duration) {
         let Ok(found) = self.read(Keys::One(self.name())).await else {
             return;
         };
@@ -210,7 +221,7 @@ impl Meeting {
                 Err(_) => return,
             },
         };
-        // Another node may be faster, and the next job finds out by itself that this one has ended.
+        // Another node may be faster.
         let _ = self.client.txn(&[unchanged], &[step], &[]).await;
     }
 

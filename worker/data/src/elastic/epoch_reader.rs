@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Position, ReadOrder};
+use elasticrun_ledger::{Position, ReadOrder, Share};
 
 use super::{Error, remaining::RemainingRows};
 use crate::{Batch, Dataset, Reader, ReaderOptions, Skipped, stripes::StripeReader};
@@ -98,26 +98,26 @@ impl EpochReader {
         Ok(())
     }
 
-    /// Reads the next step and advances the position. `rows` are those of this worker in order "local". Returns `None`
-    /// if no row is left.
-    pub(super) fn step(
+    /// Reads the rows of the step that follows `ahead` others. These were drawn before, and do not count yet. `rows` are
+    /// those of this worker in order "local". Returns also what is then left of the share in that order. There is no batch if
+    /// no row was left.
+    pub(super) fn draw(
         &mut self,
-        position: &mut Position,
+        position: &Position,
+        ahead: u64,
         rows: u32,
-    ) -> Result<Option<Batch>, Error> {
+    ) -> Result<(Option<Batch>, Option<Share>), Error> {
         match self {
             Self::Local { reader, remaining } => {
                 let batch = reader.next_batch(rows as usize)?;
                 for span in batch.iter().flat_map(Batch::spans) {
                     remaining.processed(position.layout(), span);
                 }
-                position.step(remaining.left())?;
-                Ok(batch)
+                Ok((batch, Some(remaining.left())))
             }
             Self::Deterministic(reader) => {
-                let batch = reader.next_batch(position.layout(), position.next_step())?;
-                position.step_stripes();
-                Ok(Some(batch))
+                let batch = reader.next_batch(position.layout(), position.later_step(ahead))?;
+                Ok((Some(batch), None))
             }
         }
     }

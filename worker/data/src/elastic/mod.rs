@@ -13,10 +13,10 @@ mod remaining;
 mod state;
 mod throughput;
 
-use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
+use std::{collections::VecDeque, num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Owner, Position, ReadOrder, RoundHello};
+use elasticrun_ledger::{Owner, Position, ReadOrder, RoundHello, Share};
 
 pub use self::error::Error;
 use self::{
@@ -54,10 +54,22 @@ pub struct Elastic {
     widths: Vec<Option<usize>>,
     /// Whether the position has changed since the reader was assigned its rows.
     stale: bool,
+    /// How often the reader was assigned rows.
+    assignments: u64,
+    /// The next steps, which were read ahead. They count as processed once they are handed over.
+    ahead: VecDeque<DrawnStep>,
     throughput: Throughput,
     audit: Option<Audit>,
     /// Whether the rows of this process count in the audit. Of several workers that read the same rows, those of one do.
     is_counted: bool,
+}
+
+/// The rows of a step that do not count as processed yet.
+#[derive(Debug)]
+struct DrawnStep {
+    batch: Batch,
+    /// In order "local", what is left of the share after the step.
+    left: Option<Share>,
 }
 
 impl Elastic {
@@ -79,6 +91,8 @@ impl Elastic {
             entered: false,
             widths: Vec::new(),
             stale: true,
+            assignments: 0,
+            ahead: VecDeque::new(),
             throughput: Throughput::default(),
             audit: None,
             is_counted: true,
@@ -215,33 +229,72 @@ impl Elastic {
     /// # Errors
     /// [`Error::Read`] names file, row group and column. No row is lost, and the next call tries again.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
-        if !self.entered {
-            return Err(Error::Outside);
-        }
-        if self.position.steps() == 0 {
+        if !self.draw(0)? {
             return Ok(None);
         }
-        if self.stale {
-            self.reader.assign(&self.position)?;
-            self.stale = false;
-        }
-        let rows = self.options.batch.get();
-        let mut batch = match self.reader.step(&mut self.position, rows)? {
-            Some(batch) => batch,
-            None => Batch::empty(self.schema().clone(), &[]),
+        let Some(DrawnStep { batch, left }) = self.ahead.pop_front() else {
+            return Ok(None);
         };
-        if batch.rows() > 0 {
-            self.widths = batch.columns().iter().map(|column| column.width).collect();
-        } else {
-            if self.widths.is_empty() {
-                self.widths = self.reader.widths().to_vec();
-            }
-            batch.columns = Batch::empty(self.schema().clone(), &self.widths).columns;
+        match left {
+            Some(left) => self.position.step(left)?,
+            None => self.position.step_stripes(),
         }
         if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
             audit.read(self.position.ledger().epoch(), &batch);
         }
         Ok(Some(batch))
+    }
+
+    /// The rows of the step that follows `steps` others, before these are taken by [`Elastic::next_batch`]. `None` if the epoch
+    /// has no such step. Rows do not count as processed. Where the position changes, what was read ahead is dropped, and
+    /// [`Elastic::assignments`] grows.
+    ///
+    /// # Errors
+    /// As [`Elastic::next_batch`].
+    pub fn look_ahead(&mut self, steps: usize) -> Result<Option<&Batch>, Error> {
+        match self.draw(steps)? {
+            true => Ok(self.ahead.get(steps).map(|drawn| &drawn.batch)),
+            false => Ok(None),
+        }
+    }
+
+    /// How often rows were assigned to this reader. What [`Elastic::look_ahead`] returned holds as long as the number stays the
+    /// same.
+    pub fn assignments(&self) -> u64 {
+        self.assignments + u64::from(self.stale)
+    }
+
+    /// Reads the next steps, up to the one that follows `steps` others. Returns whether there is one.
+    fn draw(&mut self, steps: usize) -> Result<bool, Error> {
+        if !self.entered {
+            return Err(Error::Outside);
+        }
+        if self.stale {
+            self.ahead.clear();
+        }
+        if self.position.steps() <= steps as u64 {
+            return Ok(false);
+        }
+        if self.stale {
+            self.reader.assign(&self.position)?;
+            self.assignments += 1;
+            self.stale = false;
+        }
+        while self.ahead.len() <= steps {
+            let (ahead, rows) = (self.ahead.len() as u64, self.options.batch.get());
+            let (batch, left) = self.reader.draw(&self.position, ahead, rows)?;
+            let mut batch = batch.unwrap_or_else(|| Batch::empty(self.schema().clone(), &[]));
+            if batch.rows() > 0 {
+                self.widths = batch.columns().iter().map(|column| column.width).collect();
+            } else {
+                if self.widths.is_empty() {
+                    self.widths = self.reader.widths().to_vec();
+                }
+                batch.columns = Batch::empty(self.schema().clone(), &self.widths).columns;
+            }
+            self.ahead.push_back(DrawnStep { batch, left });
+        }
+        Ok(true)
     }
 
     /// The message of this worker before a commit. `commit` is its name in the audit log.

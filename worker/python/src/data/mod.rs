@@ -237,6 +237,17 @@ impl Data {
         Ok(batch.map(Batch))
     }
 
+    /// The rows of the step that follows so many others, which do not count as processed. None if the epoch has no such step.
+    fn look_ahead(&self, py: Python<'_>, steps: usize) -> PyResult<Option<Batch>> {
+        let batch = detached(py, self, |data| Ok(data.look_ahead(steps)?.cloned()))?;
+        Ok(batch.map(Batch))
+    }
+
+    /// What `look_ahead` returned holds as long as this number stays the same.
+    fn assignments(&self, py: Python<'_>) -> PyResult<u64> {
+        detached(py, self, |data| Ok(data.assignments()))
+    }
+
     fn report(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let commit = crate::commits::next_commit(py)?;
         let bytes = detached(py, self, |data| data.report(&commit))?;

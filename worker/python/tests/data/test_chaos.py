@@ -8,6 +8,7 @@ import random
 import re
 import signal
 
+import pytest
 from support import parquet
 from support.audits import committed
 
@@ -28,7 +29,11 @@ def say(line):
     os.write(1, f"{{line}}\\n".encode())
 
 e.init()
-data = ParquetDataset("{data}", seed=7, audit="{audit}", **{options})
+
+def doubled(columns):
+    return {{"index": columns["index"], "doubled": 2 * columns["index"]}}
+
+data = ParquetDataset("{data}", seed=7, audit="{audit}", {way}**{options})
 state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
 
 @e.elastic.run
@@ -61,17 +66,39 @@ say(f"EACH ROW {{int(seen[0])}} TIMES")
 """
 
 
-def test_fifty_strikes(start, tmp_path):
-    epochs, kills = strike(start, tmp_path, 50, batch_size=7, shuffle_rows=128)
+#: Arguments by which batches are prepared ahead of the step.
+IN_A_THREAD = "transform=doubled, prefetch=3, "
+IN_PROCESSES = "transform=doubled, transform_workers=2, "
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "",
+        pytest.param(IN_A_THREAD, marks=pytest.mark.full),
+        pytest.param(IN_PROCESSES, marks=pytest.mark.full),
+    ],
+)
+def test_fifty_strikes(start, tmp_path, way):
+    epochs, kills = strike(start, tmp_path, 50, way, batch_size=7, shuffle_rows=128)
     seen = audit.read(tmp_path / "audit")
     assert seen.repeated() == []
     assert {epoch: len(rows) for epoch, rows in seen.rows.items()} == dict.fromkeys(range(epochs), ROWS)
     assert kills > 10
 
 
-def test_strikes_change_no_step(start, tmp_path):
+@pytest.mark.parametrize(
+    ("way", "strikes"),
+    [
+        (IN_PROCESSES, 12),
+        pytest.param("", 50, marks=pytest.mark.full),
+        pytest.param(IN_A_THREAD, 50, marks=pytest.mark.full),
+        pytest.param(IN_PROCESSES, 50, marks=pytest.mark.full),
+    ],
+)
+def test_strikes_change_no_step(start, tmp_path, way, strikes):
     options = {"order": "deterministic", "global_batch_size": 14, "stripes": 60}
-    epochs, kills = strike(start, tmp_path, 12, **options)
+    epochs, kills = strike(start, tmp_path, strikes, way, **options)
     assert kills > 3
     # One process without a job reads all rows in the order of their positions.
     alone = ParquetDataset(tmp_path / "data", seed=7, **options)
@@ -89,7 +116,7 @@ def test_strikes_change_no_step(start, tmp_path):
         assert done == ROWS
 
 
-def strike(start, tmp_path, strikes, **options):
+def strike(start, tmp_path, strikes, way, **options):
     """Trains while workers are killed and hosts come and go, so many times. Gives how many epochs were trained, and how many
     workers were killed."""
     chance = random.Random(SEED)
@@ -101,6 +128,7 @@ def strike(start, tmp_path, strikes, **options):
         SCRIPT.format(
             data=parquet.write(tmp_path / "data", rows=ROWS, files=4, group=40),
             audit=tmp_path / "audit",
+            way=way,
             options=options,
             rows=ROWS,
             stop=stop,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import struct
 import warnings
-import zlib
 from decimal import Decimal
 
 import numpy as np
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.images import png
 
 import elasticrun
 from elasticrun.data import Fill, Image, Nest, Pack, Pad, ParquetDataset
@@ -365,17 +364,6 @@ def test_days_compare_with_dates(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (batches(path)[0]["day"] >= np.datetime64("2026-01-02")).tolist() == [False, True, True, True]
-
-
-def png(height, width, value):
-    """An RGB image of one colour."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows = (b"\0" + bytes(value) * width) * height
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def test_images_are_one_array_of_one_size(tmp_path):

@@ -381,6 +381,18 @@ def test_a_loader_of_torch(tmp_path):
         torch_loader(data, num_workers=2)
 
 
+def test_a_loader_of_torch_collates_and_keeps_the_position(tmp_path):
+    path = parquet.write(tmp_path)
+    loader = torch_loader(ParquetDataset(path, batch_size=300), collate_fn=lambda tensors: tensors["index"].tolist())
+    epoch = loader.state_dict()
+    first = list(loader)
+    assert sorted(index for batch in first for index in batch) == list(range(1000))
+    assert list(loader) != first
+    again = torch_loader(ParquetDataset(path, batch_size=300), collate_fn=lambda tensors: tensors["index"].tolist())
+    again.load_state_dict(epoch)
+    assert list(again) == first
+
+
 @pytest.mark.parametrize(
     ("where", "kept"),
     [

@@ -207,8 +207,14 @@ impl Position {
     /// In order "deterministic": the positions of the next step, of all workers. [`Stripes::share`] selects those of
     /// one worker.
     pub fn next_step(&self) -> Range<u64> {
+        self.later_step(0)
+    }
+
+    /// In order "deterministic": as [`next_step`](Self::next_step), for the step that follows so many others.
+    pub fn later_step(&self, steps: u64) -> Range<u64> {
         let rows = self.layout.rows();
-        self.next..self.next.saturating_add(self.batch()).min(rows)
+        let begin = self.next.saturating_add(self.batch().saturating_mul(steps));
+        begin.min(rows)..begin.saturating_add(self.batch()).min(rows)
     }
 
     /// In order "deterministic": finishes the next step.

@@ -18,11 +18,12 @@ __all__ = ["tf_dataset", "torch_loader"]
 
 def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
     """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch, and of the next epoch in the
-    next loop. Its length is that of ``data``.
+    next loop. Its length, ``state_dict()`` and ``load_state_dict()`` are those of ``data``.
 
     Args:
-        data: its threads read and decode rows, so the loader needs no processes.
-        options: further arguments of ``DataLoader``, such as ``pin_memory``. Those for batches and processes are not allowed.
+        data: its threads read and decode rows, and its ``transform_workers`` transform them, so the loader needs no processes.
+        options: further arguments of ``DataLoader``, such as ``pin_memory`` and ``collate_fn``, which gets the tensors of a batch.
+            Those for batches and processes are not allowed.
 
     Raises:
         TypeError: ``batch_size``, ``num_workers``, ``shuffle`` or a sampler is given. The data set determines these.
@@ -38,7 +39,14 @@ def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataL
         def __len__(self) -> int:
             return len(data)
 
-    for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler", "collate_fn"):
+        # The protocol of torchdata's stateful loaders.
+        def state_dict(self) -> dict[str, Any]:
+            return data.state_dict()
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            data.load_state_dict(state)
+
+    for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler"):
         if name in options:
             raise TypeError(f"torch_loader({name}=...): that is the data set's, which makes the batches")
     return Loader(Batches(), batch_size=None, num_workers=0, **options)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..errors import DataError
 
-__all__ = ["files", "number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step"]
+__all__ = ["count", "files", "number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step"]
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -48,6 +48,17 @@ def number_of_stripes(stripes: int | None, lanes: int | None) -> int:
     number = _STRIPES if given is None else given
     if not 1 <= number < 1 << 32:
         raise ValueError(f"stripes={number}: must be from 1 to 2**32 - 1, and not fewer than workers")
+    return number
+
+
+def count(name: str, number: int) -> int:
+    """A number of things, which may be 0.
+
+    Raises:
+        ValueError: it is less than 0.
+    """
+    if number < 0:
+        raise ValueError(f"{name}={number}: must be at least 0")
     return number
 
 

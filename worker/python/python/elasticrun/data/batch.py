@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _native
 from . import columns
-from .forms import Form, Nest, further_names
+from .forms import Form, Image, Nest, further_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,6 +121,18 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         if self._decoder is not None:
             return self._decoder(self, column)
         return self._plain(column)
+
+    def decode(self) -> None:
+        """Decodes the columns with a codec and the images, so that asking for them takes no time.
+
+        Raises:
+            DataError: a value does not match its codec or its form.
+        """
+        for name, form in self._common.forms.items():
+            if isinstance(form, Image):
+                self[name]
+        if self._decoder is not None:
+            self._formed |= {name: self._decoder(self, name) for name in self if name not in self._common.forms}
 
     def _plain(self, column: str) -> np.ndarray[Any, Any]:
         import numpy as np

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
+from .ahead import Awaited, TransformProcesses, in_order
 from .batch import Batch, Columns
-from .forms import Form, check
+from .forms import Form, Image, check
 from .progress import Progress, Rate
 from .transform import TransformedBatch
 
@@ -75,7 +76,12 @@ class ParquetDataset:
             :class:`RowGroup`, or a Petastorm selector over an index. Other row groups are left out of the data set and its epochs.
         codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by its stored schema.
         transform: a function from the columns of a batch, as a mapping from names to arrays, to other columns. It is called for
-            each batch, including batches without rows.
+            each batch, including batches without rows, in a thread of its own, one batch after the other, ahead of the step.
+        transform_workers: number of processes that call ``transform``, which are forked from this one. 0: the thread. All
+            columns are sent to them, so choose those that it needs by ``columns``.
+        prefetch: number of batches that are decoded and transformed ahead of the step. By default 2 with a ``transform``,
+            ``codecs`` or an :class:`Image`, twice the number of ``transform_workers`` if that is more, and 0 otherwise: then
+            columns are decoded as they are asked for. Row groups are always read ahead.
         ngram: windows in place of rows. Columns are then named "0/name", where 0 is the first row of the window.
         cache: a local directory that caches remote files.
         cache_size: limit of the cache: bytes, or text such as "10 GiB".
@@ -110,6 +116,8 @@ class ParquetDataset:
         row_groups: Any = None,
         codecs: Literal["petastorm"] | None = None,
         transform: Callable[[Mapping[str, np.ndarray[Any, Any]]], Mapping[str, Any]] | None = None,
+        transform_workers: int = 0,
+        prefetch: int | None = None,
         ngram: NGram | None = None,
         cache: str | PathLike[str] | None = None,
         cache_size: int | str = "10 GiB",
@@ -131,6 +139,16 @@ class ParquetDataset:
         addresses = arguments.files(several)
         self._fields = _stored_fields(addresses, codecs)
         self._transform = transform
+        self._transform_workers = arguments.count("transform_workers", transform_workers)
+        if transform_workers and transform is None:
+            raise ValueError(f"transform_workers={transform_workers}: there is no transform")
+        if prefetch is None:
+            decodes = codecs is not None or any(isinstance(form, Image) for form in (forms or {}).values())
+            prefetch = max(2, 2 * transform_workers) if decodes or transform is not None else 0
+        #: Number of batches that are decoded and transformed ahead.
+        self._ahead = arguments.count("prefetch", prefetch)
+        if transform_workers and not prefetch:
+            raise ValueError("prefetch=0: transform_workers work ahead, so it must be at least 1")
         self._data = _native.Data(
             addresses,
             columns=None if columns is None else list(columns),
@@ -250,12 +268,41 @@ class ParquetDataset:
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        while (batch := self._data.next_batch()) is not None:
-            self._rate.count(batch.processed())
+        for batch in self._prepared() if self._ahead else self._given():
+            self._rate.count(batch._batch.processed())
             if self._may_warn:
                 self._warn_of_passes()
-            yield self._given(batch)
+            yield batch
         self._has_ended = True
+
+    def _given(self) -> Iterator[Batch]:
+        """Batches that are decoded as their columns are asked for."""
+        while (rows := self._data.next_batch()) is not None:
+            batch = self._batch(rows)
+            yield batch if self._transform is None else TransformedBatch(batch, self._transform(batch))
+
+    def _prepared(self) -> Iterator[Batch]:
+        """Batches that are decoded and transformed ahead."""
+        processes = None
+        if self._transform is not None and self._transform_workers:
+            processes = TransformProcesses(self._transform, self._transform_workers)
+        try:
+            yield from in_order(self._data, lambda rows: self._begin(rows, processes), self._ahead)
+        finally:
+            if processes is not None:
+                processes.stop()
+
+    def _begin(self, rows: _native.Batch, processes: TransformProcesses | None) -> Awaited:
+        """Begins to decode and transform rows."""
+        batch = self._batch(rows)
+        if self._transform is None:
+            batch.decode()
+            return lambda timeout: batch
+        if processes is None:
+            transformed = TransformedBatch(batch, self._transform(batch))
+            return lambda timeout: transformed
+        called = processes.call(batch)
+        return lambda timeout: TransformedBatch(batch, called(timeout))
 
     @property
     def passes(self) -> float:
@@ -276,10 +323,8 @@ class ParquetDataset:
             stacklevel=3,
         )
 
-    def _given(self, batch: _native.Batch) -> Batch:
-        """The batch for the user: decoded and transformed."""
-        given = Batch(batch, None if self._fields is None else self._decoded, self._columns)
-        return given if self._transform is None else TransformedBatch(given, self._transform(given))
+    def _batch(self, rows: _native.Batch) -> Batch:
+        return Batch(rows, None if self._fields is None else self._decoded, self._columns)
 
     def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
         # A column of a window has the name "0/name".

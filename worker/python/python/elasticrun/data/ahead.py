@@ -1,0 +1,173 @@
+"""Batches that are decoded and transformed ahead of the training step."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, Any
+
+from .. import _native
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+#: What a user function makes of the columns of a batch.
+Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+#: After this time a transform that has not returned is named in a warning.
+PATIENCE_S = 60.0
+
+
+class NotReady(Exception):
+    """A batch is not ready in time."""
+
+
+#: Waits for a batch, at most so many seconds. ``NotReady`` if it takes longer.
+Awaited = Callable[[float], "Batch"]
+
+
+def in_order(data: _native.Data, prepare: Callable[[_native.Batch], Awaited], ahead: int) -> Iterator[Batch]:
+    """The rest of the epoch, prepared in a thread up to ``ahead`` batches before they are taken.
+
+    The rows of a batch count as processed once it is returned, and those of batches that are ready before do not: whoever stops
+    here, or begins a new round, reads them again. Exceptions are raised where the batch would have been returned.
+
+    Args:
+        data: the rows.
+        prepare: makes a batch of them, or begins to. Not called by two threads at once.
+        ahead: number of batches, at least 1.
+    """
+    pool = ThreadPoolExecutor(1, "elasticrun-data")
+    ready: deque[Future[Awaited]] = deque()
+    place = _place(data)
+    try:
+        while True:
+            if _place(data) != place:
+                # The next rows are others now.
+                _cancel(ready)
+            _fill(data, ready, pool, prepare, ahead)
+            if not ready:
+                return
+            batch = _result(ready[0])
+            ready.popleft()
+            data.next_batch()
+            place = _place(data)
+            yield batch
+    finally:
+        _cancel(ready)
+        pool.shutdown(wait=False)
+
+
+def _fill(
+    data: _native.Data,
+    ready: deque[Future[Awaited]],
+    pool: Executor,
+    prepare: Callable[[_native.Batch], Awaited],
+    ahead: int,
+) -> None:
+    while len(ready) <= ahead:
+        try:
+            rows = data.look_ahead(len(ready))
+        except DataError:
+            # It is the reader's turn once the batches before are taken.
+            if ready:
+                return
+            raise
+        if rows is None:
+            return
+        ready.append(pool.submit(prepare, rows))
+
+
+def _place(data: _native.Data) -> tuple[int, int]:
+    """What changes when rows are assigned anew, or another iteration takes a batch."""
+    return data.assignments(), data.position()[3]
+
+
+def _cancel(ready: deque[Future[Awaited]]) -> None:
+    for future in ready:
+        future.cancel()
+    ready.clear()
+
+
+def _result(future: Future[Awaited]) -> Batch:
+    begun = time.monotonic()
+    while True:
+        if wait([future], PATIENCE_S).done:
+            try:
+                return future.result()(PATIENCE_S)
+            except NotReady:
+                pass
+        warnings.warn(
+            f"a batch has been decoded and transformed for {time.monotonic() - begun:.0f} s: does transform hang?",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+#: The function of a process of :class:`TransformProcesses`.
+_transform: Transform | None = None
+
+
+def _adopt(transform: Transform) -> None:
+    global _transform
+    _transform = transform
+
+
+def _call(columns: dict[str, Any]) -> dict[str, Any]:
+    assert _transform is not None
+    return dict(_transform(columns))
+
+
+class TransformProcesses:
+    """Calls a function in processes, which are forked from this one at the first call.
+
+    Args:
+        transform: the function. It need not be pickled.
+        count: number of processes.
+    """
+
+    def __init__(self, transform: Transform, count: int) -> None:
+        self._transform, self._count = transform, count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def call(self, columns: Mapping[str, Any]) -> Callable[[float], dict[str, Any]]:
+        """Calls the function. Returns a function that waits, at most so many seconds, and returns what it returned.
+
+        That raises DataError if a process has died. The next call starts others then.
+        """
+        if self._pool is None:
+            # As torch's DataLoader does. The main module of a script may train when it is imported once more.
+            context = multiprocessing.get_context("fork")
+            self._pool = ProcessPoolExecutor(self._count, context, _adopt, (self._transform,))
+        pool = self._pool
+        try:
+            future = pool.submit(_call, dict(columns))
+        except BrokenProcessPool as error:
+            raise self._died(pool) from error
+
+        def result(timeout: float) -> dict[str, Any]:
+            if not wait([future], timeout).done:
+                raise NotReady
+            try:
+                return future.result()
+            except BrokenProcessPool as error:
+                raise self._died(pool) from error
+
+        return result
+
+    def _died(self, pool: ProcessPoolExecutor) -> DataError:
+        if self._pool is pool:
+            self.stop()
+        return DataError("a process that runs transform has died: the system may have killed it for lack of memory")
+
+    def stop(self) -> None:
+        """Ends the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
