@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 147] = [
+const ONCE_FAILED: [(u64, &str); 149] = [
     (
         874,
         "a draining host was released before all members had read its shards of the base",
@@ -556,6 +556,14 @@ const ONCE_FAILED: [(u64, &str); 147] = [
     (
         7_697_366,
         "a host was cut off before it reported its replica, and was not waited for",
+    ),
+    (
+        171_933,
+        "R19 expected a spare in a round that was planned just before its report",
+    ),
+    (
+        173_753,
+        "R19 expected a spare whose host had not answered its probe",
     ),
 ];
 

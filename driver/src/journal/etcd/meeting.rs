@@ -193,7 +193,10 @@ impl Meeting {
     ///
     /// A cluster that does not answer keeps nobody: the next job of this name finds out by itself that this one has ended.
     pub(crate) async fn close(&self, run: &str, after: Duration) {
-        if timeout(CLOSE_TIMEOUT, self.expire(run, after)).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.expire(run, after))
+            .await
+            .is_err()
+        {
             tracing::debug!(run, "etcd does not answer, so the job stays known");
         }
     }

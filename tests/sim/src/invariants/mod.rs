@@ -233,6 +233,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     }
     launches::on_commands(world, commands);
     exit::on_commands(world, commands);
+    r19::on_step(world);
     if let Err(what) =
         world
             .blame

@@ -119,6 +119,12 @@ pub(super) fn is_admitted(world: &World, host: &HostId) -> bool {
     training.members.contains_key(host) || !able || reaches
 }
 
+/// Whether a host has not answered a probe.
+pub(super) fn is_asked(world: &World, host: &HostId) -> bool {
+    let asked = world.invariants.newcomers.asked.get(host);
+    asked.is_some_and(|asked| asked.reaches.is_none())
+}
+
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let Some((_, last)) = world.rounds.last_key_value() else {
         return Ok(());

@@ -17,16 +17,34 @@ pub(super) struct Memory {
     epoch: DriverEpoch,
     /// The seats of the members of the last round.
     seats: BTreeMap<Member, Seat>,
+    /// Workers that waited after the last step of the job.
+    waiting: Vec<Member>,
     /// Workers beside those that could join the round when it was planned.
     spares: Vec<Member>,
 }
 
-/// A round is planned.
+/// A round is planned. A deadline may have passed just before an event, and then the round was planned without the worker that waits
+/// since that event.
 pub(super) fn on_decision(world: &mut World, decision: &Decision) {
     if !matches!(decision, Decision::RoundPlanned { .. }) || !is_grouped(world) {
         return;
     }
-    let mut spares = Vec::new();
+    let before = std::mem::take(&mut world.invariants.r19.waiting);
+    let mut spares = waiting(world);
+    spares.retain(|spare| before.contains(spare));
+    world.invariants.r19.spares = spares;
+}
+
+/// A step of the job is over.
+pub(super) fn on_step(world: &mut World) {
+    if is_grouped(world) {
+        world.invariants.r19.waiting = waiting(world);
+    }
+}
+
+/// The workers that wait and may be members.
+fn waiting(world: &World) -> Vec<Member> {
+    let mut waiting = Vec::new();
     for (host, state) in world.driver.job.fleet().hosts() {
         let Some(index) = index_of(host).filter(|_| state.up().is_some()) else {
             continue;
@@ -35,13 +53,14 @@ pub(super) fn on_decision(world: &mut World, decision: &Decision) {
         let waits = state.live().filter(|live| {
             live.life == Life::Waiting
                 && newcomers::is_admitted(world, host)
+                && !newcomers::is_asked(world, host)
                 && world
                     .reference
                     .is_usable(now, host, live.process.local_rank)
         });
-        spares.extend(waits.map(|live| (index, live.process)));
+        waiting.extend(waits.map(|live| (index, live.process)));
     }
-    world.invariants.r19.spares = spares;
+    waiting
 }
 
 fn is_grouped(world: &World) -> bool {
@@ -71,6 +90,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     world.invariants.r19 = Memory {
         epoch,
         seats: seats.clone(),
+        waiting: memory.waiting,
         spares: Vec::new(),
     };
     let round = Round {

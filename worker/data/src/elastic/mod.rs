@@ -264,6 +264,17 @@ impl Elastic {
         self.assignments + u64::from(self.stale)
     }
 
+    /// In order "local": ends the epoch, since no worker has a row left for the steps that remain. A predicate has dropped rows
+    /// for which there are steps. All workers call it at the same step. Returns whether this worker has no rows left; otherwise
+    /// nothing has changed.
+    pub fn skip_empty_steps(&mut self) -> bool {
+        let has_ended = self.position.skip_empty_steps();
+        if has_ended {
+            self.ahead.clear();
+        }
+        has_ended
+    }
+
     /// Reads the next steps, up to the one that follows `steps` others. Returns whether there is one.
     fn draw(&mut self, steps: usize) -> Result<bool, Error> {
         if !self.entered {

@@ -243,6 +243,11 @@ impl Data {
         Ok(batch.map(Batch))
     }
 
+    /// Ends the epoch, since no worker has a row left for the steps that remain. False if this worker has rows.
+    fn skip_empty_steps(&self, py: Python<'_>) -> PyResult<bool> {
+        detached(py, self, |data| Ok(data.skip_empty_steps()))
+    }
+
     /// What `look_ahead` returned holds as long as this number stays the same.
     fn assignments(&self, py: Python<'_>) -> PyResult<u64> {
         detached(py, self, |data| Ok(data.assignments()))

@@ -412,6 +412,16 @@ def test_rows_that_are_not_wanted_are_left_out(tmp_path, where, kept):
     assert data.progress().steps_left == 0
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_steps_are_full_and_end_with_the_rows_that_are_kept(tmp_path, prefetch):
+    data = ParquetDataset(
+        parquet.write(tmp_path), batch_size=10, where=[("index", "in", range(0, 1000, 40))], prefetch=prefetch
+    )
+    for _ in range(2):
+        sizes = [batch.rows for batch in data]
+        assert sizes[:3] == [10, 10, 5] and sum(sizes[3:]) == 0 and len(sizes) <= 4
+
+
 def test_a_condition_that_is_none_is_told(tmp_path):
     path = parquet.write(tmp_path)
     for where, what in [

@@ -373,3 +373,35 @@ def test_data_sets_of_the_same_files_share_an_audit_directory(start, tmp_path, c
     ).succeed()
     assert audit.main([str(tmp_path / "audit"), str(data), "--epochs", "2"]) == 0, (capsys.readouterr().out, text)
     assert capsys.readouterr().out.count("epoch 1: 1,000 rows committed, 0 of them more than once, 0 missing") == 2
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_epoch_ends_once_no_worker_has_rows_that_are_kept(start, tmp_path, prefetch):
+    """Without a commit."""
+    data = parquet.write(tmp_path / "data", rows=4000, files=4, group=100)
+    text = start.job(
+        "-np 2",
+        f"""
+        import elasticrun as e
+        from elasticrun.data import ParquetDataset
+
+        e.init()
+        kept = [("index", "in", range(0, 4000, 40))]
+        state = e.ObjectState(data=ParquetDataset("{data}", batch_size=10, where=kept, prefetch={prefetch}))
+
+        @e.elastic.run
+        def train(state):
+            for epoch in range(2):
+                sizes = [batch.rows for batch in state.data]
+                kept = e.allreduce(float(sum(sizes)), op=e.Sum, name="kept")
+                print(f"EPOCH {{state.data.epoch}} KEPT {{kept:.0f}} STEPS {{len(sizes)}} FULL {{sizes.count(10)}}")
+            state.commit()
+
+        train(state)
+        """,
+    ).succeed()
+    found = re.findall(r"EPOCH (\d) KEPT (\d+) STEPS (\d+) FULL (\d+)", text)
+    assert sorted(epoch for epoch, *_ in found) == ["0", "0", "1", "1"], text
+    # Without an end there would be 200.
+    assert {(kept, steps) for _, kept, steps, _ in found} == {("100", "16")}, text
+    assert all(int(full) >= 3 for *_, full in found), text

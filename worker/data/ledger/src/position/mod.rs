@@ -204,6 +204,16 @@ impl Position {
         Ok(())
     }
 
+    /// In order "local": takes all remaining steps at once, since no worker has a row left for them. All workers call it at the
+    /// same step. Returns whether it could: this worker has no rows left.
+    pub fn skip_empty_steps(&mut self) -> bool {
+        let is_empty = matches!(self.order, ReadOrder::Local(_)) && self.share.rows() == 0;
+        if is_empty {
+            self.steps = 0;
+        }
+        is_empty
+    }
+
     /// In order "deterministic": the positions of the next step, of all workers. [`Stripes::share`] selects those of
     /// one worker.
     pub fn next_step(&self) -> Range<u64> {

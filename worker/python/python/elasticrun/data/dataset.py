@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetDataset"]
 
+#: After so many steps with ``where``, workers tell each other whether they have rows left.
+_STEPS_BETWEEN_LOOKS = 16
+
 #: From this number of passes over a row group on, a warning is given.
 _MANY_PASSES = 4
 
@@ -176,6 +179,8 @@ class ParquetDataset:
         self._memory = arguments.number_of_bytes("memory", memory)
         self._stripes = stripes
         self._may_warn = deterministic
+        #: Whether workers may run out of rows before they have taken all steps.
+        self._drops_rows = where is not None and not deterministic
         #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
         #: Whether this process reads one of so many shards, without a job.
@@ -268,12 +273,24 @@ class ParquetDataset:
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        for batch in self._prepared() if self._ahead else self._given():
+        for steps, batch in enumerate(self._prepared() if self._ahead else self._given(), 1):
             self._rate.count(batch._batch.processed())
             if self._may_warn:
                 self._warn_of_passes()
             yield batch
+            if self._drops_rows and self._has_no_rows_left(steps):
+                break
         self._has_ended = True
+
+    def _has_no_rows_left(self, steps: int) -> bool:
+        """Whether only steps without rows remain in all workers, because ``where`` has dropped rows. Ends the epoch then. All
+        workers call it after the same number of steps."""
+        is_done = self._data.position()[2] == 0
+        if self._number_of_shares() > 1:
+            if self._is_shard or steps % _STEPS_BETWEEN_LOOKS:
+                return False
+            is_done = all(told == b"done" for told in self._gather(b"done" if is_done else b"not"))
+        return is_done and self._data.skip_empty_steps()
 
     def _given(self) -> Iterator[Batch]:
         """Batches that are decoded as their columns are asked for."""
