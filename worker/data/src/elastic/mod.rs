@@ -330,6 +330,15 @@ impl Elastic {
         Ok(())
     }
 
+    /// Without other workers: the rows that were returned count as of a commit, so that the position can be saved.
+    ///
+    /// # Errors
+    /// [`Error::Disagreement`] if there are other workers, and nothing has changed.
+    pub fn agree_alone(&mut self) -> Result<(), Error> {
+        let report = self.position.report();
+        Ok(self.position.agree(&[report])?)
+    }
+
     /// Logs that the commit of the last report is sealed.
     ///
     /// # Errors

@@ -263,6 +263,11 @@ impl Data {
         detached(py, self, |data| data.agree_on(&reports))
     }
 
+    /// Without other workers: the rows that were returned count as of a commit.
+    fn agree_alone(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, self, Elastic::agree_alone)
+    }
+
     /// Logs in the audit that the commit of the last report is sealed.
     fn committed(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, self, Elastic::commit_made)

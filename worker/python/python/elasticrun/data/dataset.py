@@ -391,10 +391,13 @@ class ParquetDataset:
     def state_dict(self) -> dict[str, Any]:
         """The position as of the last commit, for your own checkpoints: call it behind ``commit()``. All workers have the same
         position, so one of them stores it. ``epoch`` and ``rows``, the processed rows of the epoch, are for readers of the file.
+        Without a job there are no commits, and the position is that behind the last batch that was returned.
 
         Raises:
             StateError: rows were processed since the last commit.
         """
+        if self._is_shard and self._shards == 1:
+            self._data.agree_alone()
         if self._data.is_ahead():
             raise StateError(
                 "the data set has processed rows since the last commit: call commit() first, then state_dict()"

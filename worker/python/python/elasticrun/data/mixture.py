@@ -28,36 +28,54 @@ class Mixture:
     batches of each unfinished data set is within one of its share. A finished data set is left out. The choice is deterministic,
     so all workers take a step from the same data set.
 
+    With ``steps``, data sets repeat: one that has come to its end goes on with its next epoch, and the weights hold to the end.
+    An epoch of the mixture has that many batches, and the next one goes on where the data sets are. Each row is read once in each
+    epoch of its data set.
+
     Args:
         datasets: at least one. The mixture is part of the state, and the data sets are not.
         weights: a positive number for each. They apply to batches, and not to rows if batch sizes differ. By default, the number
             of steps of each data set in an epoch, so that all end together.
+        steps: batches of an epoch, at least 1; the same in all workers. By default an epoch ends with the last row of all data
+            sets.
 
     Raises:
-        ValueError: not one weight for each data set, or one that is not positive.
+        ValueError: not one weight for each data set, or one that is not positive. Data sets repeat, and one has no rows.
     """
 
-    def __init__(self, datasets: Sequence[ParquetDataset], weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, datasets: Sequence[ParquetDataset], weights: Sequence[float] | None = None, *, steps: int | None = None
+    ) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise ValueError("Mixture: at least one data set is needed")
+        if steps is not None and steps < 1:
+            raise ValueError(f"Mixture(steps={steps}): must be at least 1")
+        for index, data in enumerate(self.datasets):
+            if steps is not None and data.rows == 0:
+                raise ValueError(f"Mixture: data set {index} has no rows, so it cannot be repeated")
         self._weights = None if weights is None else _weights("weights", weights, len(self.datasets))
+        self._steps = steps
         self._taken = [0] * len(self.datasets)
+        #: The epoch of a mixture whose data sets repeat.
+        self._epoch = 0
         #: Whether all batches of this epoch were returned.
         self._has_ended = False
 
     @property
     def epoch(self) -> int:
-        """The epoch, from 0; the same for all data sets."""
-        return self.datasets[0].epoch
+        """The epoch, from 0. Without ``steps`` it is that of all data sets."""
+        return self.datasets[0].epoch if self._steps is None else self._epoch
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch, of all data sets and workers."""
+        """Rows of all data sets, of all workers together: those of an epoch, unless data sets repeat."""
         return sum(data.rows for data in self.datasets)
 
     def __len__(self) -> int:
         """Batches of the next iteration; see :class:`ParquetDataset`."""
+        if self._steps is not None:
+            return self._steps - (0 if self._has_ended else sum(self._taken))
         if self._has_ended:
             return sum(data._steps_of(data.rows) for data in self.datasets)
         return sum(len(data) for data in self.datasets)
@@ -71,18 +89,29 @@ class Mixture:
 
     def _batches(self) -> Iterator[Batch]:
         parts = [iter(data) for data in self.datasets]
-        shares = self._weights or [float(max(data._steps_left(), 1)) for data in self.datasets]
+        shares = self._weights or self._steps_of_parts()
         while True:
-            left = [index for index, data in enumerate(self.datasets) if data._steps_left()]
-            if not left:
+            left = [index for index, data in enumerate(self.datasets) if data._steps_left() or self._steps is not None]
+            if not left or sum(self._taken) == self._steps:
                 self._has_ended = True
                 return
             # The data set whose next batch is due first, with evenly spaced batches.
             index = min(left, key=lambda index: ((self._taken[index] + 1) / shares[index], index))
-            batch = next(parts[index])
+            batch = next(parts[index], None)
+            if batch is None:
+                if self._steps is None:
+                    # It has ended before its steps: a predicate has dropped rows.
+                    continue
+                parts[index] = iter(self.datasets[index])
+                batch = next(parts[index])
             self._taken[index] += 1
             batch.source = index
             yield batch
+
+    def _steps_of_parts(self) -> list[float]:
+        """The steps that each data set has left, or that an epoch of it has if it is repeated."""
+        steps = [data._steps_left() if self._steps is None else data._steps_of(data.rows) for data in self.datasets]
+        return [float(max(count, 1)) for count in steps]
 
     def epochs(self, stop: int) -> Iterator[int]:
         """The numbers of the epochs from this one to before ``stop``. Advances to the next epoch after each."""
@@ -91,9 +120,11 @@ class Mixture:
             self.next_epoch()
 
     def next_epoch(self) -> None:
-        """Goes to the start of the next epoch, in all workers at the same step."""
-        for data in self.datasets:
-            data.next_epoch()
+        """Goes to the start of the next epoch, in all workers at the same step. With ``steps``, data sets go on where they are."""
+        if self._steps is None:
+            for data in self.datasets:
+                data.next_epoch()
+        self._epoch += 1
         self._begin()
 
     def _begin(self) -> None:
@@ -105,27 +136,42 @@ class Mixture:
         """The positions of all data sets as of the last commit, for your own checkpoints; see
         :meth:`ParquetDataset.state_dict`.
         """
-        return {"version": checkpoint.VERSION, "datasets": [data.state_dict() for data in self.datasets]}
+        parts = [data.state_dict() for data in self.datasets]
+        state = {"version": checkpoint.VERSION, "datasets": parts}
+        if self._steps is not None:
+            state |= {"epoch": self._epoch, "taken": list(self._taken)}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from the output of :meth:`state_dict`; see :meth:`ParquetDataset.load_state_dict`.
 
         Raises:
-            ValueError: it has not one position for each data set.
+            ValueError: it has not one position for each data set, or its data sets repeat and these do not, or the reverse.
         """
         positions = checkpoint.entry(state, "datasets", list)
         if len(positions) != len(self.datasets):
             raise ValueError(f"load_state_dict: {len(positions)} positions for {len(self.datasets)} data sets")
+        if ("taken" in state) != (self._steps is not None):
+            raise ValueError(
+                "load_state_dict: data sets repeat in one of the two mixtures only: pass steps to both or to none"
+            )
         for data, position in zip(self.datasets, positions, strict=True):
             data.load_state_dict(position)
         self._begin()
+        if self._steps is not None:
+            self._epoch, self._taken = (
+                checkpoint.entry(state, "epoch", int),
+                list(checkpoint.entry(state, "taken", list)),
+            )
 
     # Called by the state, in all workers.
 
     def _enter(self) -> None:
         for data in self.datasets:
             data._enter()
-        self._begin()
+        self._has_ended = False
+        if self._steps is None:
+            self._begin()
 
     def _agree(self) -> None:
         for data in self.datasets:
@@ -135,13 +181,17 @@ class Mixture:
         for data in self.datasets:
             data._committed()
 
-    def _save(self) -> list[bytes]:
-        return [data._save() for data in self.datasets]
+    def _save(self) -> Any:
+        positions = [data._save() for data in self.datasets]
+        return positions if self._steps is None else (positions, self._epoch, list(self._taken))
 
-    def _restore(self, stored: Sequence[bytes]) -> None:
-        for data, position in zip(self.datasets, stored, strict=True):
+    def _restore(self, stored: Any) -> None:
+        positions, epoch, taken = (stored, 0, None) if isinstance(stored, list) else stored
+        for data, position in zip(self.datasets, positions, strict=True):
             data._restore(position)
         self._begin()
+        if self._steps is not None and taken is not None:
+            self._epoch, self._taken = epoch, list(taken)
 
 
 class WeightedSamplingReader:

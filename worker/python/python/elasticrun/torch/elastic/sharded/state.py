@@ -229,7 +229,7 @@ class ShardedState(ObjectState):
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
-        check_room(layout, self._divisions.shard)
+        self._check_room(layout)
         self._write_shard(captured, layout, first=True)
         barrier()
         _native.all_sealed()
@@ -243,6 +243,7 @@ class ShardedState(ObjectState):
         self._prepared = captured, layout
         assert self._divisions is not None
         self._divisions.check(layout)
+        self._check_room(layout)
         super()._agree()
 
     def _save_locally(self) -> None:
@@ -272,6 +273,8 @@ class ShardedState(ObjectState):
         self.data_rank, self.data_size = 0, 1
         #: Whether this worker was in an earlier round, so that its reset callbacks have run.
         self._is_survivor = False
+        #: The layout for whose commits there is memory.
+        self._has_room_for = 0
         self._prepared = None
 
     def _adopt(self, built: Built) -> None:
@@ -303,6 +306,13 @@ class ShardedState(ObjectState):
         layout = self._divisions.layout(captured)
         check_group(self._dimensions, self._divisions.shards, self._divisions.shard)
         return captured, layout
+
+    def _check_room(self, layout: _native.Layout) -> None:
+        """Looks for memory once for each layout, which is the same in all workers. All workers call it."""
+        assert self._divisions is not None
+        if layout.hash != self._has_room_for:
+            check_room(layout, self._divisions.shard)
+            self._has_room_for = layout.hash
 
     def _reset_survivor(self) -> None:
         self._is_survivor = True
