@@ -20,9 +20,10 @@ from elasticrun.elastic import ObjectState
 from elasticrun.errors import StateError
 
 from ... import distributed
-from ..zero import is_zero, local_optimizer
+from ..zero import is_zero
 from .buffers import HostBuffers
-from .capture import Captured, Head, canonical, capture, make_optimizer_state, set_options
+from .building import Built, leave_meta, load_extra, parts_of, reset_parameters
+from .capture import Captured, Head, capture, make_optimizer_state, set_options
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
@@ -34,9 +35,6 @@ from .replica_groups import check_group, refuse_groups
 from .room import check_room
 
 _log = logging.getLogger("elasticrun")
-
-#: What ``build`` returns: a module, or a module, its optimizer, and objects with a ``state_dict()`` such as schedulers.
-Built = torch.nn.Module | tuple[Any, ...]
 
 #: Attributes that are not part of the replicated values.
 _OWN = ("model", "optimizer", "others", "mesh", "data_rank", "data_size")
@@ -199,10 +197,10 @@ class ShardedState(ObjectState):
         self._divisions = JointDivisions(order) if is_joint else Divisions(self.mesh)
         built = time.monotonic()
         base = _native.load_shards()
-        is_empty = _leave_meta(self.model, self._device)
+        is_empty = leave_meta(self.model, self._device)
         if base is None:
             if is_empty:
-                _reset_parameters(self.model)
+                reset_parameters(self.model)
             self._restore_per_rank(None, "")
             # What training has changed before the first commit was complete counts for nothing.
             ObjectState._load(self, *self._initial())
@@ -278,26 +276,9 @@ class ShardedState(ObjectState):
         self._prepared = None
 
     def _adopt(self, built: Built) -> None:
-        parts = built if isinstance(built, tuple) else (built,)
-        model, *rest = parts
-        if not isinstance(model, torch.nn.Module):
-            raise StateError(
-                f"build() returned an object of type {type(model).__name__}: expected a module, or a tuple of a module and its"
-                " optimizer"
-            )
-        self.model = model
-        if rest and isinstance(rest[0], torch.optim.Optimizer):
-            self.optimizer = rest.pop(0)
-            if is_zero(self.optimizer):
-                refuse_groups("a ZeroRedundancyOptimizer divides its state among all workers")
-            # Refuses what a commit could not be loaded to.
-            local_optimizer(self.optimizer)
-        for other in rest:
-            if not (hasattr(other, "state_dict") and hasattr(other, "load_state_dict")):
-                raise StateError(
-                    f"build() returned an object of type {type(other).__name__}, which has no state_dict()"
-                )
-        self.others = tuple(rest)
+        self.model, self.optimizer, self.others = parts_of(built)
+        if is_zero(self.optimizer):
+            refuse_groups("a ZeroRedundancyOptimizer divides its state among all workers")
 
     def _prepare(self) -> tuple[Captured, _native.Layout]:
         """What this worker holds, and the layout of all. With joint divisions all workers call it."""
@@ -362,7 +343,7 @@ class ShardedState(ObjectState):
         host = HostBuffers(self._divisions.tensors(captured), load=True)
         copied = base.fill(layout, self._divisions.shard, host.buffers(), _copy_threads())
         host.write_back()
-        _load_extra(self.model, head.extra)
+        load_extra(self.model, head.extra)
         (own,) = captured.head.groupings
         others = regrouped(head.groupings, own.names).others
         if len(others) != len(self.others):
@@ -394,32 +375,3 @@ class ShardedState(ObjectState):
 def _copy_threads() -> int:
     """Threads of a copy, so that the workers of a host share its processors."""
     return max(1, min(_MAX_COPY_THREADS, len(os.sched_getaffinity(0)) // _native.world().local_size))
-
-
-def _leave_meta(model: torch.nn.Module, device: str) -> bool:
-    """Gives a model on the meta device memory with any contents. Returns whether it was there."""
-    tensors = [*model.parameters(), *model.buffers()]
-    if not any(tensor.is_meta for tensor in tensors):
-        return False
-    model.to_empty(device=device)
-    return True
-
-
-def _reset_parameters(model: torch.nn.Module) -> None:
-    for name, module in model.named_modules():
-        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        reset = getattr(module, "reset_parameters", None)
-        if own and reset is None:
-            raise StateError(
-                f"build() returned a model on the meta device, and {name or type(module).__name__} has no reset_parameters(), which"
-                " would give it values in the first round: give it one, or build the model with values"
-            )
-        if own and reset is not None:
-            reset()
-
-
-def _load_extra(model: torch.nn.Module, extra: Mapping[str, Any]) -> None:
-    if extra:
-        state = model.state_dict()
-        # Workers of other stages have other modules.
-        model.load_state_dict({key: extra.get(canonical(key), value) for key, value in state.items()})
