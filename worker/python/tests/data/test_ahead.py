@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -139,6 +140,37 @@ def test_processes_call_the_transform_and_one_that_dies_is_named(path, tmp_path)
             found += indices(batch)
     found += [index for batch in data for index in indices(batch)]
     assert sorted(found) == list(range(ROWS))
+
+
+def test_processes_end_with_a_script_that_is_killed(start, path, tmp_path):
+    job = start.command(
+        sys.executable,
+        str(
+            start.script(
+                f"""
+                import os, time, numpy as np
+                from elasticrun.data import ParquetDataset
+
+                def pids(columns):
+                    open(f"{tmp_path}/{{os.getpid()}}.pid", "w").close()
+                    return dict(columns)
+
+                for batch in ParquetDataset("{path}", batch_size=7, transform=pids, transform_workers=2):
+                    print("BATCH", flush=True)
+                    time.sleep(60)
+                """
+            )
+        ),
+    )
+    job.until("BATCH")
+    pids = [int(name.stem) for name in tmp_path.glob("*.pid")]
+    assert pids
+    job.process.kill()
+    job.process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.05)
 
 
 def test_an_error_in_a_process_is_that_of_the_transform(path):

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
 import time
 import warnings
 from collections import deque
@@ -114,9 +119,27 @@ def _result(future: Future[Awaited]) -> Batch:
 _transform: Transform | None = None
 
 
-def _adopt(transform: Transform) -> None:
+def _adopt(transform: Transform, parent: int) -> None:
+    """Begins a process."""
     global _transform
     _transform = transform
+    # The one that has forked this one handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if "torch" in sys.modules:
+        # Threads of OpenMP do not survive a fork.
+        sys.modules["torch"].set_num_threads(1)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process with the one that has forked it, also if that is killed."""
+    try:
+        ended = os.pidfd_open(parent)
+    except ProcessLookupError:
+        os._exit(0)
+    select.select([ended], [], [])
+    os._exit(0)
 
 
 def _call(columns: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +167,7 @@ class TransformProcesses:
         if self._pool is None:
             # As torch's DataLoader does. The main module of a script may train when it is imported once more.
             context = multiprocessing.get_context("fork")
-            self._pool = ProcessPoolExecutor(self._count, context, _adopt, (self._transform,))
+            self._pool = ProcessPoolExecutor(self._count, context, _adopt, (self._transform, os.getpid()))
         pool = self._pool
         try:
             future = pool.submit(_call, dict(columns))
