@@ -121,7 +121,10 @@ fn data() -> Command {
     let audit = command::base("audit", "elasticrun data audit")
         .about("Shows whether each row was used once")
         .override_usage("elasticrun data audit DIRECTORY [DATA...]");
-    command::base("data", "elasticrun data").subcommands([plan, audit])
+    let convert = command::base("convert", "elasticrun data convert")
+        .about("Converts WebDataset, JSON lines, MDS and Arrow files to Parquet")
+        .override_usage("elasticrun data convert SOURCE... --to DIRECTORY");
+    command::base("data", "elasticrun data").subcommands([plan, audit, convert])
 }
 
 pub(super) const CONFIG_SHOW: &str = "Prints every setting, its value and its origin.\n\n\

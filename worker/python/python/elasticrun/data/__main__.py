@@ -1,13 +1,13 @@
-"""The commands ``elasticrun data plan`` and ``elasticrun data audit``."""
+"""The commands ``elasticrun data plan``, ``audit`` and ``convert``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from . import audit, plan
+from . import audit, convert, plan
 
-_COMMANDS = {"plan": plan.main, "audit": audit.main}
+_COMMANDS = {"plan": plan.main, "audit": audit.main, "convert": convert.main}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,11 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in ("-h", "--help"):
         print(
             "usage: elasticrun data plan DATA... --from WORKERS --to WORKERS   what a change of workers moves\n"
-            "       elasticrun data audit DIRECTORY [DATA...] [--epochs N]     whether each row was used once"
+            "       elasticrun data audit DIRECTORY [DATA...] [--epochs N]     whether each row was used once\n"
+            "       elasticrun data convert SOURCE... --to DIRECTORY           WebDataset, JSON lines, MDS, Arrow to Parquet"
         )
         return 0
     given = words[0] if words else "nothing"
-    print(f"elasticrun data: {given}: expected plan or audit", file=sys.stderr)
+    print(f"elasticrun data: {given}: expected plan, audit or convert", file=sys.stderr)
     return 2
 
 
