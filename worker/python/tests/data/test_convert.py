@@ -230,6 +230,13 @@ def test_columns_that_the_first_rows_do_not_show_need_a_type(tmp_path, capsys, m
     lines.write_text('{"a": 1}\n' * 50 + '{"a": 1, "b": 2}\n' * 50)
     members = {f"{index}.txt": b"x" for index in range(5)} | {"9.txt": b"x", "9.jpg": b"y"}
     archive = tar(tmp_path / "rows.tar", members)
+    numbers = tmp_path / "numbers.jsonl"
+    numbers.write_text('{"a": 1}\n' * 50 + '{"a": 1.5}\n')
+    convert(numbers, "--to", tmp_path / "out", code=2)
+    assert "line 51, 'a'" in capsys.readouterr().err
+    numbers.write_text('{"a": "' + 1000 * "x" + '"}\n')
+    convert(numbers, "--to", tmp_path / "out", code=2)
+    assert "has a line of more than" in capsys.readouterr().err
     for source, name, kind in [(lines, "b", "int64"), (archive, "jpg", "binary")]:
         convert(source, "--to", tmp_path / "out", code=2)
         assert f"{name!r}" in capsys.readouterr().err

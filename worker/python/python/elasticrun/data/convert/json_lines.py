@@ -55,6 +55,8 @@ class JsonLines:
                 yield batch
 
     def _unreadable(self, error: Exception, schema: pa.Schema | None = None) -> DataError:
+        if "straddling" in str(error):
+            return DataError(f"{self.path}: has a line of more than {_BLOCK >> 20} MiB")
         where = str(self.path) if schema is None else self._first_unlike(schema)
         return DataError(
             f"{where}: {error}; --column NAME:TYPE gives a column that the first rows do not show, or its type"
@@ -62,14 +64,17 @@ class JsonLines:
 
     def _first_unlike(self, schema: pa.Schema) -> str:
         """The first line that is no object of these columns. The parser does not name it."""
+        import pyarrow as pa
+
         with self._file() as (file, _), io.TextIOWrapper(file, errors="replace") as text:
             for number, line in enumerate(text, 1):
                 try:
                     found = json.loads(line) if line.strip() else {}
                 except ValueError:
                     return f"{self.path}, line {number}"
-                for name in found if isinstance(found, dict) else ():
-                    if schema.get_field_index(name) < 0:
+                for name, value in found.items() if isinstance(found, dict) else ():
+                    is_known = schema.get_field_index(name) >= 0
+                    if not is_known or (isinstance(value, float) and pa.types.is_integer(schema.field(name).type)):
                         return f"{self.path}, line {number}, {name!r}"
         return str(self.path)
 
