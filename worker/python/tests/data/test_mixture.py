@@ -125,7 +125,7 @@ def test_a_position_of_a_mixture_that_repeats(tmp_path):
     paths = [parquet.write(tmp_path / f"set {count}", rows=count) for count in (100, 30)]
 
     def mixture(steps=16):
-        return Mixture([ParquetDataset(path, batch_size=10) for path in paths], [1, 1], steps=steps)
+        return Mixture([ParquetDataset(path, batch_size=10, shuffle=False) for path in paths], [1, 1], steps=steps)
 
     def take(data, count):
         return [(batch.source, batch["index"].tolist()) for batch, _ in zip(data, range(count), strict=False)]
