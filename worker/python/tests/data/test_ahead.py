@@ -87,6 +87,24 @@ def test_what_was_prepared_does_not_count(path):
         assert data._data.position()[2] == ROWS - 7 * count
 
 
+def test_a_commit_keeps_what_was_prepared(path):
+    """It makes steps fewer, since the predicate has dropped rows."""
+    called = []
+
+    def counted(columns):
+        called.append(len(columns["index"]))
+        return dict(columns)
+
+    data = ParquetDataset(path, batch_size=7, where=[("index", "in", range(0, ROWS, 3))], transform=counted, prefetch=3)
+    found = []
+    for batch in data:
+        found += indices(batch)
+        # As a commit does.
+        data._data.agree_alone()
+    assert sorted(found) == list(range(0, ROWS, 3))
+    assert sum(called) == len(found)
+
+
 def test_an_error_of_a_transform_is_raised_in_its_turn_and_loses_no_row(path):
     failing = [True]
 

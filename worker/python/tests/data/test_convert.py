@@ -263,7 +263,7 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     ]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".out.partial/part-*")):
+        while not list(tmp_path.glob(".out.*.partial/part-*")):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.005)
         os.kill(process.pid, signal.SIGINT)

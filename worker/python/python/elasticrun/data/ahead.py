@@ -37,7 +37,36 @@ class NotReady(Exception):
 Awaited = Callable[[float], "Batch"]
 
 
-def in_order(data: _native.Data, prepare: Callable[[_native.Batch], Awaited], ahead: int) -> Iterator[Batch]:
+class Steps:
+    """The steps of a data set, which several loops may take.
+
+    Args:
+        data: the rows.
+    """
+
+    def __init__(self, data: _native.Data) -> None:
+        self._data = data
+        self._taken = 0
+
+    def take(self) -> _native.Batch | None:
+        """The rows of the next step, which count as processed. None at the end of the epoch."""
+        self._taken += 1
+        return self._data.next_batch()
+
+    def look_ahead(self, steps: int) -> _native.Batch | None:
+        """The rows of the step that follows so many others, which do not count. None if the epoch has no such step."""
+        return self._data.look_ahead(steps)
+
+    def left(self) -> int:
+        """The number of steps of the epoch that are left. A commit makes it smaller if rows were dropped."""
+        return self._data.position()[3]
+
+    def place(self) -> tuple[int, int]:
+        """What changes when rows are assigned anew, or when a loop takes a step."""
+        return self._data.assignments(), self._taken
+
+
+def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited], ahead: int) -> Iterator[Batch]:
     """The rest of the epoch, prepared in a thread up to ``ahead`` batches before they are taken.
 
     The rows of a batch count as processed once it is returned, and those of batches that are ready before do not: whoever stops
@@ -50,27 +79,26 @@ def in_order(data: _native.Data, prepare: Callable[[_native.Batch], Awaited], ah
     """
     pool = ThreadPoolExecutor(1, "elasticrun-data")
     ready: deque[Future[Awaited]] = deque()
-    place = _place(data)
+    place = data.place()
     try:
         while True:
-            if _place(data) != place:
-                # The next rows are others now.
-                _cancel(ready)
+            # The next rows are others now, or some steps are no more.
+            _cancel(ready, 0 if data.place() != place else data.left())
             _fill(data, ready, pool, prepare, ahead)
             if not ready:
                 return
             batch = _result(ready[0])
             ready.popleft()
-            data.next_batch()
-            place = _place(data)
+            data.take()
+            place = data.place()
             yield batch
     finally:
-        _cancel(ready)
+        _cancel(ready, 0)
         pool.shutdown(wait=False)
 
 
 def _fill(
-    data: _native.Data,
+    data: Steps,
     ready: deque[Future[Awaited]],
     pool: Executor,
     prepare: Callable[[_native.Batch], Awaited],
@@ -89,15 +117,10 @@ def _fill(
         ready.append(pool.submit(prepare, rows))
 
 
-def _place(data: _native.Data) -> tuple[int, int]:
-    """What changes when rows are assigned anew, or another iteration takes a batch."""
-    return data.assignments(), data.position()[3]
-
-
-def _cancel(ready: deque[Future[Awaited]]) -> None:
-    for future in ready:
-        future.cancel()
-    ready.clear()
+def _cancel(ready: deque[Future[Awaited]], stay: int) -> None:
+    """Drops all but the first so many."""
+    while len(ready) > stay:
+        ready.pop().cancel()
 
 
 def _result(future: Future[Awaited]) -> Batch:
@@ -135,10 +158,11 @@ def _adopt(transform: Transform, parent: int) -> None:
 def _end_with(parent: int) -> None:
     """Ends this process with the one that has forked it, also if that is killed."""
     try:
-        ended = os.pidfd_open(parent)
-    except ProcessLookupError:
-        os._exit(0)
-    select.select([ended], [], [])
+        select.select([os.pidfd_open(parent)], [], [])
+    except OSError:
+        # It has ended already, or the system has no such descriptors.
+        while os.getppid() == parent:
+            time.sleep(1)
     os._exit(0)
 
 

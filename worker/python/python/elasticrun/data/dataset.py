@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
-from .ahead import Awaited, TransformProcesses, in_order
+from .ahead import Awaited, Steps, TransformProcesses, in_order
 from .batch import Batch, Columns
 from .forms import Form, Image, check
 from .progress import Progress, Rate
@@ -170,6 +170,7 @@ class ParquetDataset:
             row_groups=selectors.chosen(row_groups, addresses),
             windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
         )
+        self._steps = Steps(self._data)
         self._kinds = dict(self._data.schema())
         self._columns = Columns(self._kinds, check(forms, self._kinds), threads or min(os.cpu_count() or 1, 4))
         #: Rows of this worker at each step; None in ``order="deterministic"``.
@@ -294,7 +295,7 @@ class ParquetDataset:
 
     def _given(self) -> Iterator[Batch]:
         """Batches that are decoded as their columns are asked for."""
-        while (rows := self._data.next_batch()) is not None:
+        while (rows := self._steps.take()) is not None:
             batch = self._batch(rows)
             yield batch if self._transform is None else TransformedBatch(batch, self._transform(batch))
 
@@ -304,7 +305,7 @@ class ParquetDataset:
         if self._transform is not None and self._transform_workers:
             processes = TransformProcesses(self._transform, self._transform_workers)
         try:
-            yield from in_order(self._data, lambda rows: self._begin(rows, processes), self._ahead)
+            yield from in_order(self._steps, lambda rows: self._begin(rows, processes), self._ahead)
         finally:
             if processes is not None:
                 processes.stop()

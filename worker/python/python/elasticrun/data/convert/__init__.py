@@ -9,6 +9,7 @@ Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ from ..arguments import number_of_bytes
 from .columns import Column, parsed_column
 from .output import Output
 from .progress import Progress
-from .sources import FORMATS, Source, opened
+from .source import Source
+from .sources import FORMATS, opened
 
 __all__ = ["main"]
 
@@ -59,9 +61,8 @@ def _show(sources: Sequence[Source]) -> None:
 def _convert(sources: Sequence[Source], target: Path, row_group: int, file_size: int) -> None:
     if target.exists():
         raise DataError(f"{target}: there already; choose a directory that does not exist")
-    partial = target.with_name(f".{target.name}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         output = Output(partial, row_group, file_size)
         progress = Progress(sum(source.size for source in sources))

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class ArrowFile:
-    """A file or a stream of record batches. See :class:`~elasticrun.data.convert.sources.Source`."""
+class ArrowFile(Source):
+    """A file or a stream of record batches."""
 
     format = "arrow"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = path.stat().st_size
-        self.read = 0
 
     def schema(self) -> pa.Schema:
         with self._open() as (reader, _):

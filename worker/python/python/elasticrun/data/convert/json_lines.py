@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
 from .columns import Column
+from .source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
 _BLOCK = 16 << 20
 
 
-class JsonLines:
-    """A file of JSON lines, which may be compressed. See :class:`~elasticrun.data.convert.sources.Source`."""
+class JsonLines(Source):
+    """A file of JSON lines, which may be compressed."""
 
     format = "jsonl"
 
     def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
-        self.path = path
-        self.size = path.stat().st_size
-        self.read = 0
+        super().__init__(path)
         self._columns = columns
 
     def schema(self) -> pa.Schema:

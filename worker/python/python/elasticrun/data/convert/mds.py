@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
+from .source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +33,8 @@ _LENGTHS = {0: "u1", 1: "<u2", 2: "<u4", 3: "<u8"}
 Decoder = tuple[Any, Callable[[bytes], Any]]
 
 
-class MdsShard:
-    """A shard. See :class:`~elasticrun.data.convert.sources.Source`."""
+class MdsShard(Source):
+    """A shard."""
 
     format = "mds"
 
@@ -51,14 +52,13 @@ class MdsShard:
         self._samples: int = entry["samples"]
         raw, packed = directory / entry["raw_data"]["basename"], entry.get("zip_data")
         self._codec: str | None = None
-        self.path = raw
+        path = raw
         if not raw.exists() and packed is not None:
-            self.path = directory / packed["basename"]
+            path = directory / packed["basename"]
             self._codec = _codec(where, entry.get("compression"))
-        if not self.path.exists():
-            raise DataError(f"{self.path}: no such file, and {where} names it")
-        self.size = self.path.stat().st_size
-        self.read = 0
+        if not path.exists():
+            raise DataError(f"{path}: no such file, and {where} names it")
+        super().__init__(path)
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DataError
 from .arrow_files import ArrowFile
 from .columns import Column
 from .json_lines import JsonLines
-from .mds import MdsShard, shards
+from .mds import shards
+from .source import Source
 from .web_dataset import WebDataset
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Names of formats, as ``--format`` takes them.
 FORMATS = ("webdataset", "jsonl", "mds", "arrow")
@@ -30,28 +27,6 @@ _SUFFIXES = {
     ".ndjson": "jsonl",
     ".arrow": "arrow",
 }
-
-
-class Source(Protocol):
-    """A file that is converted.
-
-    Attributes:
-        path: of the file.
-        format: one of :data:`FORMATS`.
-        size: its bytes.
-        read: bytes that were read.
-    """
-
-    path: Path
-    format: str
-    size: int
-    read: int
-
-    def schema(self) -> pa.Schema:
-        """The columns, by the first rows."""
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows. Raises DataError that names file and row."""
 
 
 def opened(path: Path, format: str | None, columns: Mapping[str, Column]) -> list[Source]:
@@ -108,6 +83,3 @@ def _json(path: Path) -> object:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     return found
-
-
-__all__ = ["FORMATS", "MdsShard", "Source", "opened"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
 from .columns import Column
+from .source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,15 +32,13 @@ _KEY = "__key__"
 Sample = dict[str, Any]
 
 
-class WebDataset:
-    """A tar file. See :class:`~elasticrun.data.convert.sources.Source`."""
+class WebDataset(Source):
+    """A tar file."""
 
     format = "webdataset"
 
     def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
-        self.path = path
-        self.size = path.stat().st_size
-        self.read = 0
+        super().__init__(path)
         self._columns = columns
 
     def schema(self) -> pa.Schema:
