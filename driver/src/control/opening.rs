@@ -82,6 +82,11 @@ impl Error {
             Self::Opening(opening::Error::Tls(TlsError::Refused(_)))
         )
     }
+
+    /// Whether nobody was refused: the peer has gone away, as an agent does that ends while it dials.
+    pub(super) fn is_reset(&self) -> bool {
+        matches!(self, Self::Opening(error) if error.is_reset())
+    }
 }
 
 /// Who is let in. Cheap to clone.

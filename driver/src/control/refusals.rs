@@ -40,6 +40,9 @@ impl Refusals {
     pub(super) fn log(&self, from: SocketAddr, error: &opening::Error) {
         // The words of a stranger may be in it.
         let text = one_line(&error.to_string());
+        if error.is_reset() {
+            return tracing::debug!(peer = %from, error = %text, "a peer has gone away while it dialled");
+        }
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if error.is_refusal_of_peer() {
             refused.distrustful += 1;
@@ -95,6 +98,8 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use elasticrun_tls::{Error as TlsError, opening};
 
     use super::*;
@@ -115,6 +120,21 @@ mod tests {
         }
         let refused = refusals.0.lock().unwrap();
         assert_eq!((refused.strangers.count, refused.distrustful), (2, 2));
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_away_was_not_refused() {
+        let refusals = Refusals::default();
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        let kinds = [
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::PermissionDenied,
+        ];
+        for kind in kinds {
+            refusals.log(from, &opening::Error::from(io::Error::from(kind)).into());
+        }
+        assert_eq!(refusals.0.lock().unwrap().strangers.count, 1);
     }
 
     #[test]

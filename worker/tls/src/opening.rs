@@ -75,6 +75,20 @@ impl Error {
         }
     }
 
+    /// Whether the peer has gone away, as a process does that ends while it dials.
+    pub fn is_reset(&self) -> bool {
+        let kind = match self {
+            Self::Io(error) => error.kind(),
+            _ => return false,
+        };
+        matches!(
+            kind,
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+        )
+    }
+
     /// Whether another attempt may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
