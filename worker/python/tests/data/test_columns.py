@@ -14,17 +14,10 @@ import pytest
 import torch
 from support.images import png
 
-import elasticrun
 from elasticrun.data import Fill, Image, Nest, Pack, Pad, ParquetDataset
 from elasticrun.errors import DataError
 
 ROWS = 23
-
-
-@pytest.fixture(autouse=True, scope="module")
-def alone():
-    # A process can only be a worker once.
-    elasticrun.init()
 
 
 def write(path, columns, **options):

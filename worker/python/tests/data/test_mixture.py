@@ -121,26 +121,35 @@ def test_without_a_job_data_sets_repeat_in_proportion(tmp_path):
     assert all(sorted(rows[1][first : first + 30]) == list(range(30)) for first in range(0, 180, 30))
 
 
-def test_a_position_of_a_mixture_that_repeats(tmp_path):
-    paths = [parquet.write(tmp_path / f"set {count}", rows=count) for count in (100, 30)]
+def test_a_position_of_a_mixture_that_repeats(start, tmp_path):
+    paths = [str(parquet.write(tmp_path / f"set {count}", rows=count)) for count in (100, 30)]
+    # In a process of its own: without init() there are no commits.
+    start.alone(
+        f"""
+        import pytest
+        from elasticrun.data import Mixture, ParquetDataset
 
-    def mixture(steps=16):
-        return Mixture([ParquetDataset(path, batch_size=10, shuffle=False) for path in paths], [1, 1], steps=steps)
+        def mixture(steps=16):
+            return Mixture(
+                [ParquetDataset(path, batch_size=10, shuffle=False) for path in {paths}], [1, 1], steps=steps
+            )
 
-    def take(data, count):
-        return [(batch.source, batch["index"].tolist()) for batch, _ in zip(data, range(count), strict=False)]
+        def take(data, count):
+            return [(batch.source, batch["index"].tolist()) for _, batch in zip(range(count), data)]
 
-    first = mixture()
-    list(first)
-    state = first.state_dict()
-    expected = take(first, 16)
-    second = mixture()
-    second.load_state_dict(state)
-    # It was at the end of epoch 0.
-    assert list(second) == [] and second.epoch == 0
-    assert take(second, 16) == expected and second.epoch == 1
-    with pytest.raises(ValueError, match="data sets repeat in one of the two mixtures only"):
-        mixture(None).load_state_dict(state)
+        first = mixture()
+        list(first)
+        state = first.state_dict()
+        expected = take(first, 16)
+        second = mixture()
+        second.load_state_dict(state)
+        # It was at the end of epoch 0.
+        assert list(second) == [] and second.epoch == 0
+        assert take(second, 16) == expected and second.epoch == 1
+        with pytest.raises(ValueError, match="data sets repeat in one of the two mixtures only"):
+            mixture(None).load_state_dict(state)
+        """
+    )
 
 
 def test_mixtures_that_cannot_repeat_are_refused(tmp_path):

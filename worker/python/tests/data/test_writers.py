@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import elasticrun
 from elasticrun.data import ParquetDataset
 
 HERE = Path(__file__).parent
@@ -32,12 +31,6 @@ WRITERS = {
 }
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(autouse=True, scope="module")
-def alone():
-    # A process can only be a worker once.
-    elasticrun.init()
 
 
 @pytest.fixture(scope="module")
