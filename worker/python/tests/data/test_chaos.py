@@ -7,10 +7,13 @@ import os
 import random
 import re
 import signal
+from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 from support import parquet
 from support.audits import committed
+from support.images import png
 
 from elasticrun.data import ParquetDataset, audit
 
@@ -22,7 +25,7 @@ SLOTS = [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]
 SCRIPT = """
 import os, time, numpy as np
 import elasticrun as e
-from elasticrun.data import ParquetDataset
+from elasticrun.data import Image, Pack, ParquetDataset, torch_loader
 
 # A single write, since this process may be killed between two writes.
 def say(line):
@@ -33,15 +36,20 @@ e.init()
 def doubled(columns):
     return {{"index": columns["index"], "doubled": 2 * columns["index"]}}
 
+def arrays(tensors):
+    return {{name: tensor.numpy() for name, tensor in tensors.items()}}
+
 data = ParquetDataset("{data}", seed=7, audit="{audit}", {way}**{options})
 state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
+batches = {batches}
 
 @e.elastic.run
 def train(state):
     say(f"ROUND {{e.world().round}} OF {{e.size()}} PID {{os.getpid()}}")
     began = state.steps
     while True:
-        for batch in state.data:
+        for batch in batches:
+            {check}
             time.sleep(0.002)
             seen = np.zeros({rows})
             np.add.at(seen, batch["index"], 1)
@@ -66,18 +74,49 @@ say(f"EACH ROW {{int(seen[0])}} TIMES")
 """
 
 
-#: Arguments by which batches are prepared ahead of the step.
-IN_A_THREAD = "transform=doubled, prefetch=3, "
-IN_PROCESSES = "transform=doubled, transform_workers=2, "
+@dataclass(frozen=True)
+class Way:
+    """A way to read the rows."""
+
+    #: Arguments of the data set.
+    arguments: str = ""
+    #: What the loop goes over, and what it asserts of each batch.
+    batches: str = "data"
+    check: str = "pass"
+
+
+PLAIN = Way('columns=["index"], ')
+IN_A_THREAD = Way("transform=doubled, prefetch=3, ")
+IN_PROCESSES = Way("transform=doubled, transform_workers=2, ")
+#: Processes of a loader of torch.
+IN_WORKERS = Way(
+    'columns=["index"], ',
+    "torch_loader(data, num_workers=2, persistent_workers=True, collate_fn=arrays)",
+)
+IMAGES = Way(
+    'columns=["index", "image"], forms={"image": Image((4, 4))}, ',
+    check='assert (batch["image"][:, 0, 0, 1] == batch["index"] % 251).all()',
+)
+RAGGED = Way(
+    'columns=["index", "tokens"], forms={"tokens": Pack()}, ',
+    check='assert (np.diff(batch["tokens.offsets"]) == batch["index"] % 5).all()',
+)
+WAYS = {
+    "plain": PLAIN, "thread": IN_A_THREAD, "processes": IN_PROCESSES, "workers": IN_WORKERS, "images": IMAGES, "ragged": RAGGED,
+}  # fmt: skip
+
+
+def further(index):
+    """Columns of images and of lists of several lengths."""
+    return {
+        "image": pa.array([png(4, 4, (0, row % 251, 0)) for row in index]),
+        "tokens": pa.array([[row] * (row % 5) for row in index], pa.list_(pa.int32())),
+    }
 
 
 @pytest.mark.parametrize(
     "way",
-    [
-        "",
-        pytest.param(IN_A_THREAD, marks=pytest.mark.full),
-        pytest.param(IN_PROCESSES, marks=pytest.mark.full),
-    ],
+    [pytest.param(way, id=name, marks=[] if name == "plain" else pytest.mark.full) for name, way in WAYS.items()],
 )
 def test_fifty_strikes(start, tmp_path, way):
     epochs, kills = strike(start, tmp_path, 50, way, batch_size=7, shuffle_rows=128)
@@ -90,10 +129,8 @@ def test_fifty_strikes(start, tmp_path, way):
 @pytest.mark.parametrize(
     ("way", "strikes"),
     [
-        (IN_PROCESSES, 12),
-        pytest.param("", 50, marks=pytest.mark.full),
-        pytest.param(IN_A_THREAD, 50, marks=pytest.mark.full),
-        pytest.param(IN_PROCESSES, 50, marks=pytest.mark.full),
+        pytest.param(IN_PROCESSES, 12, id="processes-quick"),
+        *(pytest.param(way, 50, id=name, marks=pytest.mark.full) for name, way in WAYS.items()),
     ],
 )
 def test_strikes_change_no_step(start, tmp_path, way, strikes):
@@ -116,23 +153,103 @@ def test_strikes_change_no_step(start, tmp_path, way, strikes):
         assert done == ROWS
 
 
+#: A mixture that repeats its data sets, of 900 and 200 rows.
+MIXTURE = """
+import os, time, numpy as np
+import elasticrun as e
+from elasticrun.data import Mixture, ParquetDataset
+
+def say(line):
+    os.write(1, f"{{line}}\\n".encode())
+
+e.init()
+parts = [ParquetDataset(path, seed=7, audit=path + " audit", columns=["index"], **{options}) for path in {paths}]
+data = Mixture(parts, weights=[1, 1], steps=10)
+state = e.ObjectState(data=data, seen=[np.zeros(rows) for rows in {rows}], steps=0)
+
+@e.elastic.run
+def train(state):
+    say(f"ROUND {{e.world().round}} OF {{e.size()}} PID {{os.getpid()}}")
+    began = state.steps
+    while True:
+        for batch in state.data:
+            time.sleep(0.002)
+            seen = np.zeros(len(state.seen[batch.source]))
+            np.add.at(seen, batch["index"], 1)
+            seen = e.allreduce(seen, op=e.Sum, name=f"seen {{batch.source}}")
+            state.seen = [have + seen if place == batch.source else have for place, have in enumerate(state.seen)]
+            state.steps += 1
+            if state.steps % 3:
+                state.check_host_updates()
+            else:
+                state.commit()
+            if state.steps == began + 4:
+                say(f"TRAINS {{e.world().round}}")
+        state.data.next_epoch()
+        state.commit()
+        over = e.allreduce(float(os.path.exists("{stop}")), op=e.Max, name="over")
+        if over:
+            return state.seen
+
+for seen in train(state):
+    # The last epoch of the data set goes on.
+    assert seen.max() - seen.min() <= 1, np.unique(seen, return_counts=True)
+say("EVEN")
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_size": 7}, {"order": "deterministic", "global_batch_size": 14, "stripes": 10}],
+    ids=["local", "deterministic"],
+)
+def test_fifty_strikes_of_a_mixture_that_repeats(start, tmp_path, options):
+    rows = [900, 200]
+    paths = [str(parquet.write(tmp_path / f"set {count}", rows=count, files=2, group=20)) for count in rows]
+    stop = tmp_path / "stop"
+    script = MIXTURE.format(paths=paths, rows=rows, options=options, stop=stop)
+    text, kills = strike_job(start, stop, 50, script)
+    assert "EVEN" in text and kills > 10
+    for count, path in zip(rows, paths, strict=True):
+        logged = audit.read(f"{path} audit")
+        assert logged.repeated() == []
+        *whole, last = [len(found) for _, found in sorted(logged.rows.items())]
+        assert whole and set(whole) == {count} and 0 < last <= count
+
+
 def strike(start, tmp_path, strikes, way, **options):
     """Trains while workers are killed and hosts come and go, so many times. Gives how many epochs were trained, and how many
     workers were killed."""
-    chance = random.Random(SEED)
-    change = start.hosts("localhost:2\n")
     stop = tmp_path / "stop"
-    job = start.job(
-        f"-np 2 --min-np 1 --max-np 4 --host-discovery-script {start.discovery} --discovery-interval 50ms"
-        " --last-call 50ms --failure-domain slot --blacklist-cooldown-range 0 0 --max-host-failures 1000",
+    text, kills = strike_job(
+        start,
+        stop,
+        strikes,
         SCRIPT.format(
-            data=parquet.write(tmp_path / "data", rows=ROWS, files=4, group=40),
+            data=parquet.write(tmp_path / "data", rows=ROWS, files=4, group=40, more=further),
             audit=tmp_path / "audit",
-            way=way,
+            way=way.arguments,
+            batches=way.batches,
+            check=way.check,
             options=options,
             rows=ROWS,
             stop=stop,
         ),
+    )
+    times = {int(found) for found in re.findall(r"EACH ROW (\d+) TIMES", text)}
+    assert len(times) == 1
+    return times.pop(), kills
+
+
+def strike_job(start, stop, strikes, script):
+    """Runs a script while workers are killed and hosts come and go. Gives what it printed, and how many workers were killed."""
+    chance = random.Random(SEED)
+    change = start.hosts("localhost:2\n")
+    job = start.job(
+        f"-np 2 --min-np 1 --max-np 4 --host-discovery-script {start.discovery} --discovery-interval 50ms"
+        " --last-call 50ms --failure-domain slot --blacklist-cooldown-range 0 0 --max-host-failures 1000",
+        script,
     )
     trained, slots, kills, done = -1, (2, 0), 0, 0
     while done < strikes:
@@ -156,10 +273,7 @@ def strike(start, tmp_path, strikes, way, **options):
         while _newest(job.text) == newest:
             job.until("ROUND")
     stop.touch()
-    text = job.succeed()
-    times = {int(found) for found in re.findall(r"EACH ROW (\d+) TIMES", text)}
-    assert len(times) == 1
-    return times.pop(), kills
+    return job.succeed(), kills
 
 
 def _newest(text: str) -> int:

@@ -377,8 +377,8 @@ def test_a_loader_of_torch(tmp_path):
     batches = list(loader)
     assert [len(batch["index"]) for batch in batches] == [300, 300, 300, 100]
     assert sorted(int(index) for batch in batches for index in batch["index"]) == list(range(1000))
-    with pytest.raises(TypeError, match="num_workers"):
-        torch_loader(data, num_workers=2)
+    with pytest.raises(TypeError, match="shuffle"):
+        torch_loader(data, shuffle=True)
 
 
 def test_a_loader_of_torch_collates_and_keeps_the_position(tmp_path):

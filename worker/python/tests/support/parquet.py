@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def write(directory: Path, rows: int = 1000, files: int = 3, group: int = 60, width: int = 4) -> Path:
+def write(
+    directory: Path,
+    rows: int = 1000,
+    files: int = 3,
+    group: int = 60,
+    width: int = 4,
+    more: Callable[[list[int]], dict[str, Any]] = lambda index: {},
+) -> Path:
     """``rows`` rows in some files, in row groups of ``group`` rows and less: ``index`` counts through, ``x`` holds
-    ``width`` times the index."""
+    ``width`` times the index. ``more`` gives further columns of these indices."""
     directory.mkdir(parents=True, exist_ok=True)
     bounds = np.linspace(0, rows, files + 1, dtype=int)
     for number in range(files):
@@ -22,6 +31,7 @@ def write(directory: Path, rows: int = 1000, files: int = 3, group: int = 60, wi
                 "index": pa.array(index),
                 "x": pa.FixedSizeListArray.from_arrays(pa.array(values), width),
                 "name": pa.array([f"row {row}" for row in index]),
+                **more(index.tolist()),
             }
         )
         pq.write_table(table, directory / f"part-{number}.parquet", row_group_size=group)

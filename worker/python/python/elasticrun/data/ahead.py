@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import select
 import signal
 import sys
@@ -11,19 +12,15 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from .. import _native
 from ..errors import DataError
 
-if TYPE_CHECKING:
-    from .batch import Batch
-
-#: What a user function makes of the columns of a batch.
-Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+T = TypeVar("T")
 
 #: After this time a transform that has not returned is named in a warning.
 PATIENCE_S = 60.0
@@ -34,7 +31,7 @@ class NotReady(Exception):
 
 
 #: Waits for a batch, at most so many seconds. ``NotReady`` if it takes longer.
-Awaited = Callable[[float], "Batch"]
+Awaited = Callable[[float], T]
 
 
 class Steps:
@@ -66,7 +63,7 @@ class Steps:
         return self._data.assignments(), self._taken
 
 
-def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited], ahead: int) -> Iterator[Batch]:
+def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited[T]], ahead: int) -> Iterator[T]:
     """The rest of the epoch, prepared in a thread up to ``ahead`` batches before they are taken.
 
     The rows of a batch count as processed once it is returned, and those of batches that are ready before do not: whoever stops
@@ -78,7 +75,7 @@ def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited], ahead: in
         ahead: number of batches, at least 1.
     """
     pool = ThreadPoolExecutor(1, "elasticrun-data")
-    ready: deque[Future[Awaited]] = deque()
+    ready: deque[Future[Awaited[T]]] = deque()
     place = data.place()
     try:
         while True:
@@ -99,9 +96,9 @@ def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited], ahead: in
 
 def _fill(
     data: Steps,
-    ready: deque[Future[Awaited]],
+    ready: deque[Future[Awaited[T]]],
     pool: Executor,
-    prepare: Callable[[_native.Batch], Awaited],
+    prepare: Callable[[_native.Batch], Awaited[T]],
     ahead: int,
 ) -> None:
     while len(ready) <= ahead:
@@ -117,13 +114,13 @@ def _fill(
         ready.append(pool.submit(prepare, rows))
 
 
-def _cancel(ready: deque[Future[Awaited]], stay: int) -> None:
+def _cancel(ready: deque[Future[Awaited[T]]], stay: int) -> None:
     """Drops all but the first so many."""
     while len(ready) > stay:
         ready.pop().cancel()
 
 
-def _result(future: Future[Awaited]) -> Batch:
+def _result(future: Future[Awaited[T]]) -> T:
     begun = time.monotonic()
     while True:
         if wait([future], PATIENCE_S).done:
@@ -138,14 +135,14 @@ def _result(future: Future[Awaited]) -> Batch:
         )
 
 
-#: The function of a process of :class:`TransformProcesses`.
-_transform: Transform | None = None
+#: The function of a process of :class:`Processes`.
+_function: Callable[[Any], Any] | None = None
 
 
-def _adopt(transform: Transform, parent: int) -> None:
+def _adopt(function: Callable[[Any], Any], parent: int, begin: Callable[[int], None] | None, numbers: Any) -> None:
     """Begins a process."""
-    global _transform
-    _transform = transform
+    global _function
+    _function = function
     # The one that has forked this one handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -153,6 +150,10 @@ def _adopt(transform: Transform, parent: int) -> None:
     if "torch" in sys.modules:
         # Threads of OpenMP do not survive a fork.
         sys.modules["torch"].set_num_threads(1)
+    if begin is not None:
+        with numbers.get_lock():
+            number, numbers.value = numbers.value, numbers.value + 1
+        begin(number)
 
 
 def _end_with(parent: int) -> None:
@@ -166,24 +167,28 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-def _call(columns: dict[str, Any]) -> dict[str, Any]:
-    assert _transform is not None
-    return dict(_transform(columns))
+def _call(argument: bytes) -> bytes:
+    assert _function is not None
+    # Plain bytes: torch would pass its tensors on in shared memory, which ends with the process.
+    return pickle.dumps(_function(pickle.loads(argument)), pickle.HIGHEST_PROTOCOL)
 
 
-class TransformProcesses:
+class Processes:
     """Calls a function in processes, which are forked from this one at the first call.
 
     Args:
-        transform: the function. It need not be pickled.
+        function: the function, and the name by which the user knows it. It need not be pickled, but arguments and results are.
         count: number of processes.
+        begin: is called in each new process with its number, from 0.
     """
 
-    def __init__(self, transform: Transform, count: int) -> None:
-        self._transform, self._count = transform, count
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, count: int, begin: Callable[[int], None] | None = None
+    ) -> None:
+        self._function, self._name, self._count, self._begin = function, name, count, begin
         self._pool: ProcessPoolExecutor | None = None
 
-    def call(self, columns: Mapping[str, Any]) -> Callable[[float], dict[str, Any]]:
+    def call(self, argument: Any) -> Awaited[Any]:
         """Calls the function. Returns a function that waits, at most so many seconds, and returns what it returned.
 
         That raises DataError if a process has died. The next call starts others then.
@@ -191,18 +196,19 @@ class TransformProcesses:
         if self._pool is None:
             # As torch's DataLoader does. The main module of a script may train when it is imported once more.
             context = multiprocessing.get_context("fork")
-            self._pool = ProcessPoolExecutor(self._count, context, _adopt, (self._transform, os.getpid()))
+            first = (self._function, os.getpid(), self._begin, context.Value("i", 0))
+            self._pool = ProcessPoolExecutor(self._count, context, _adopt, first)
         pool = self._pool
         try:
-            future = pool.submit(_call, dict(columns))
+            future = pool.submit(_call, pickle.dumps(argument, pickle.HIGHEST_PROTOCOL))
         except BrokenProcessPool as error:
             raise self._died(pool) from error
 
-        def result(timeout: float) -> dict[str, Any]:
+        def result(timeout: float) -> Any:
             if not wait([future], timeout).done:
                 raise NotReady
             try:
-                return future.result()
+                return pickle.loads(future.result())
             except BrokenProcessPool as error:
                 raise self._died(pool) from error
 
@@ -211,7 +217,7 @@ class TransformProcesses:
     def _died(self, pool: ProcessPoolExecutor) -> DataError:
         if self._pool is pool:
             self.stop()
-        return DataError("a process that runs transform has died: the system may have killed it for lack of memory")
+        return DataError(f"a process that runs {self._name} has died: the system may have killed it for lack of memory")
 
     def stop(self) -> None:
         """Ends the processes."""

@@ -277,6 +277,27 @@ def _add_tensors(batch: Batch, name: str, tensors: dict[str, torch.Tensor], left
         left_out.append(name)
 
 
+def tensors_of(columns: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """Columns as tensors, those of structures as ``place.x``, and the names of columns that cannot be tensors."""
+    import numpy as np
+    import torch
+
+    tensors: dict[str, torch.Tensor] = {}
+    left_out: list[str] = []
+    for name, column in columns.items():
+        if isinstance(column, Mapping):
+            further, more = tensors_of({f"{name}.{field}": values for field, values in column.items()})
+            tensors |= further
+            left_out += more
+        elif isinstance(column, torch.Tensor):
+            tensors[name] = column
+        elif isinstance(column, np.ndarray) and column.dtype.kind in "biufcMm":
+            tensors[name] = _tensor(column)
+        else:
+            left_out.append(name)
+    return tensors, left_out
+
+
 def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     """The same memory. torch has no times: they are integers."""
     import torch

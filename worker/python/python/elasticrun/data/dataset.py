@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
-from .ahead import Awaited, Steps, TransformProcesses, in_order
+from .ahead import Awaited, Processes, Steps, in_order
 from .batch import Batch, Columns
 from .forms import Form, Image, check
 from .progress import Progress, Rate
@@ -31,6 +31,18 @@ _STEPS_BETWEEN_LOOKS = 16
 
 #: From this number of passes over a row group on, a warning is given.
 _MANY_PASSES = 4
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a loader has made of a batch."""
+
+    _batch: _native.Batch
+    value: Any
+
+
+#: A batch, or what a loader has made of one.
+B = TypeVar("B", Batch, Made)
 
 
 class ParquetDataset:
@@ -262,6 +274,11 @@ class ParquetDataset:
             StateError: a new round has begun, and the data set has not entered it because it is not part of the state.
             WorkersFailed: the round is over.
         """
+        self._continue()
+        return self._batches()
+
+    def _continue(self) -> None:
+        """Begins an iteration."""
         self._require_round("__iter__")
         if self._has_ended and self._is_in_epochs:
             warnings.warn(
@@ -271,10 +288,21 @@ class ParquetDataset:
             )
         elif self._has_ended:
             self.next_epoch()
-        return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        for steps, batch in enumerate(self._prepared() if self._ahead else self._given(), 1):
+        return self._counted(self._prepared() if self._ahead else self._given())
+
+    def _made(self, begin: Callable[[ParquetDataset, Batch], Awaited[Any]], ahead: int) -> Iterator[Made]:
+        """What a loader makes of batches, so many of them ahead."""
+
+        def prepare(rows: _native.Batch) -> Awaited[Made]:
+            made = begin(self, self._batch(rows))
+            return lambda timeout: Made(rows, made(timeout))
+
+        return self._counted(in_order(self._steps, prepare, ahead))
+
+    def _counted(self, batches: Iterator[B]) -> Iterator[B]:
+        for steps, batch in enumerate(batches, 1):
             self._rate.count(batch._batch.processed())
             if self._may_warn:
                 self._warn_of_passes()
@@ -301,16 +329,16 @@ class ParquetDataset:
 
     def _prepared(self) -> Iterator[Batch]:
         """Batches that are decoded and transformed ahead."""
-        processes = None
-        if self._transform is not None and self._transform_workers:
-            processes = TransformProcesses(self._transform, self._transform_workers)
+        transform, processes = self._transform, None
+        if transform is not None and self._transform_workers:
+            processes = Processes(lambda columns: dict(transform(columns)), "transform", self._transform_workers)
         try:
             yield from in_order(self._steps, lambda rows: self._begin(rows, processes), self._ahead)
         finally:
             if processes is not None:
                 processes.stop()
 
-    def _begin(self, rows: _native.Batch, processes: TransformProcesses | None) -> Awaited:
+    def _begin(self, rows: _native.Batch, processes: Processes | None) -> Awaited[Batch]:
         """Begins to decode and transform rows."""
         batch = self._batch(rows)
         if self._transform is None:
@@ -319,7 +347,7 @@ class ParquetDataset:
         if processes is None:
             transformed = TransformedBatch(batch, self._transform(batch))
             return lambda timeout: transformed
-        called = processes.call(batch)
+        called = processes.call(dict(batch))
         return lambda timeout: TransformedBatch(batch, called(timeout))
 
     @property

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import checkpoint
+from .ahead import Awaited
 from .batch import Batch
-from .dataset import ParquetDataset
+from .dataset import B, Made, ParquetDataset
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -83,12 +84,31 @@ class Mixture:
     def __iter__(self) -> Iterator[Batch]:
         """The remaining batches of the epoch, or those of the next one if the iteration before has come to the end. Raises as
         iterating over a :class:`ParquetDataset` does."""
-        if self._has_ended:
-            self.next_epoch()
+        self._continue()
         return self._batches()
 
+    def _continue(self) -> None:
+        """Begins an iteration."""
+        if self._has_ended:
+            self.next_epoch()
+
     def _batches(self) -> Iterator[Batch]:
-        parts = [iter(data) for data in self.datasets]
+        for index, batch in self._in_turn(lambda data: iter(data)):
+            batch.source = index
+            yield batch
+
+    def _made(self, begin: Callable[[ParquetDataset, Batch], Awaited[Any]], ahead: int) -> Iterator[Made]:
+        """See :class:`ParquetDataset`."""
+
+        def made(data: ParquetDataset) -> Iterator[Made]:
+            data._continue()
+            return data._made(begin, ahead)
+
+        return (item for _, item in self._in_turn(made))
+
+    def _in_turn(self, begin: Callable[[ParquetDataset], Iterator[B]]) -> Iterator[tuple[int, B]]:
+        """The items of all data sets, each with the index of its own."""
+        parts = [begin(data) for data in self.datasets]
         shares = self._weights or self._steps_of_parts()
         while True:
             left = [index for index, data in enumerate(self.datasets) if data._steps_left() or self._steps is not None]
@@ -102,11 +122,10 @@ class Mixture:
                 if self._steps is None:
                     # It has ended before its steps: a predicate has dropped rows.
                     continue
-                parts[index] = iter(self.datasets[index])
+                parts[index] = begin(self.datasets[index])
                 batch = next(parts[index])
             self._taken[index] += 1
-            batch.source = index
-            yield batch
+            yield index, batch
 
     def _steps_of_parts(self) -> list[float]:
         """The steps that each data set has left, or that an epoch of it has if it is repeated."""

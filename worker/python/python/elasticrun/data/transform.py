@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from .batch import Batch
+from .batch import Batch, tensors_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import torch
 
 __all__ = ["TransformSpec", "TransformedBatch", "edit_field"]
 
@@ -93,6 +94,12 @@ class TransformedBatch(Batch):
 
     def __len__(self) -> int:
         return len(self._columns)
+
+    def torch(self) -> dict[str, torch.Tensor]:
+        """All columns that can be tensors, as :meth:`Batch.torch`."""
+        tensors, left_out = tensors_of(self._columns)
+        self._common.tell_left_out(left_out)
+        return tensors
 
     def arrow(self) -> pa.RecordBatch:
         """A pyarrow record batch of the columns; columns of more than one dimension as lists."""

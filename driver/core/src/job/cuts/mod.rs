@@ -25,16 +25,17 @@
 //! Not promised: that a commit after the complete cut survives the loss of a host; and that a second loss finds a complete cut
 //! before that of the next round is complete.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+mod schedule;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{
     AgentCommand, CommitId, CommitKey, HostId, Round,
     control::{Cut, CutShard, Keeper, ShardCopy},
 };
 
+pub(super) use self::schedule::Cuts;
+use self::schedule::Next;
 use super::{Job, Out};
 use crate::{
     Command, Decision, Time,
@@ -45,157 +46,8 @@ use crate::{
     time::earliest,
 };
 
-/// How far ahead a cut is named: the time that a command needs to all agents, and a few commits.
-const AHEAD: Duration = Duration::from_millis(200);
-
-/// The largest factor by which a cut is named further ahead.
-const MAX_FACTOR: u32 = 1 << 16;
-
 /// The number of cuts in a row that cannot be copied until the job says so.
 const TOLD_FAILURES: u32 = 5;
-
-/// The cuts of a job.
-#[derive(Clone, Debug)]
-pub(super) struct Cuts {
-    /// The round that the rest is about.
-    round: Option<Round>,
-    /// The newest complete cut.
-    keep: Option<CommitId>,
-    /// Its shards are on as many machines as they must be.
-    is_safe: bool,
-    next: Option<Next>,
-    /// The newest commit that the members of any host have sealed, and when the job heard of it.
-    newest: Option<(CommitId, Time)>,
-    /// Commits in 1000 s, and the number of the newest commit when they were counted last.
-    pace: u64,
-    counted: Option<(u64, Time)>,
-    /// How much further ahead cuts are named, since the last ones were named too late.
-    factor: u32,
-    /// Cuts in a row that were given up.
-    failures: u32,
-    /// When the next cut may be named.
-    due: Option<Time>,
-    /// Each shard is on enough machines without copies, as long as the members are the same.
-    is_settled: bool,
-    /// The job knows whether shards are on one machine only, without copies.
-    is_looked_at: bool,
-    /// What each agent was told last, as long as it is connected.
-    orders: BTreeMap<HostId, Cut>,
-}
-
-/// The cut that is copied next.
-#[derive(Clone, Debug)]
-struct Next {
-    id: CommitId,
-    named: Time,
-    /// The shards that members hold. Hosts that are not among these have not passed the cut.
-    held: BTreeMap<HostId, Vec<CutShard>>,
-    /// What each host copies, once that is decided, and the hosts that have not copied all of it.
-    copies: Option<BTreeMap<HostId, Vec<ShardCopy>>>,
-    missing: BTreeSet<HostId>,
-    /// The number of machines that are lacking for its copies.
-    lacking: usize,
-}
-
-impl Cuts {
-    pub(super) fn new() -> Self {
-        Self {
-            round: None,
-            keep: None,
-            is_safe: false,
-            next: None,
-            newest: None,
-            pace: 0,
-            counted: None,
-            factor: 1,
-            failures: 0,
-            due: None,
-            is_settled: false,
-            is_looked_at: false,
-            orders: BTreeMap::new(),
-        }
-    }
-
-    /// An agent that comes back to another driver knows a complete cut.
-    pub(super) fn learn(&mut self, cut: Option<CommitId>) {
-        if cut > self.keep {
-            (self.keep, self.is_safe) = (cut, false);
-        }
-    }
-
-    /// The members of a host have sealed a commit. Returns whether the job has waited for this to name a cut.
-    pub(super) fn sealed(&mut self, now: Time, commit: CommitId) -> bool {
-        let is_known = |(newest, _): (CommitId, Time)| commit <= newest;
-        if self.newest.is_some_and(is_known) || self.round.is_some_and(|round| commit.round < round)
-        {
-            return false;
-        }
-        let is_first = self
-            .newest
-            .replace((commit, now))
-            .is_none_or(|(newest, _)| newest.round != commit.round);
-        match self.counted.filter(|_| !is_first) {
-            None => self.counted = Some((commit.count, now)),
-            Some((count, since)) if now.since(since) >= AHEAD => {
-                let millis = now.since(since).as_millis() as u64;
-                self.pace = (commit.count - count).saturating_mul(1_000_000) / millis.max(1);
-                self.counted = Some((commit.count, now));
-            }
-            Some(_) => {}
-        }
-        is_first && self.next.is_none() && !self.is_settled
-    }
-
-    /// The commit to name: one that no worker has sealed, most likely.
-    fn ahead(&self, now: Time) -> Option<CommitId> {
-        let (newest, at) = self.newest?;
-        let ahead = now.since(at) + AHEAD * self.factor;
-        let millis = ahead.as_millis() as u64;
-        let commits = self.pace.saturating_mul(millis).div_ceil(1_000_000);
-        Some(CommitId {
-            count: newest.count + u64::from(self.factor) + commits,
-            ..newest
-        })
-    }
-
-    /// The cut cannot be copied. The next one is named further ahead.
-    fn give_up(&mut self) {
-        self.next = None;
-        self.factor = self.factor.saturating_mul(2).min(MAX_FACTOR);
-        self.failures += 1;
-    }
-
-    /// The round whose shards a host copies.
-    pub(super) fn followed_by(&self, host: &HostId) -> Option<Round> {
-        let order = self.orders.get(host)?;
-        let copies = !order.copies.is_empty();
-        order.next.filter(|_| copies).map(|next| next.round)
-    }
-
-    /// The agent of a host has connected, perhaps once more. It may not know what it was told last.
-    pub(super) fn connected(&mut self, host: &HostId) {
-        self.orders.remove(host);
-    }
-
-    /// The agent of a host is gone.
-    pub(super) fn lost(&mut self, host: &HostId) {
-        self.orders.remove(host);
-        self.is_settled = false;
-        if self
-            .next
-            .as_ref()
-            .is_some_and(|next| next.missing.contains(host))
-        {
-            self.next = None;
-        }
-    }
-
-    /// When the next cut may be named.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let waits = self.next.is_none() && !self.is_settled && self.newest.is_some();
-        self.due.filter(|_| waits)
-    }
-}
 
 impl Job {
     /// A round of this driver has started. Its first commit is the first cut.
@@ -515,18 +367,5 @@ impl Job {
     pub fn complete_cut(&self) -> Option<(CommitId, bool)> {
         let cuts = &self.replication.cuts;
         cuts.keep.map(|keep| (keep, cuts.is_safe))
-    }
-}
-
-impl Next {
-    fn new(id: CommitId, named: Time) -> Self {
-        Self {
-            id,
-            named,
-            held: BTreeMap::new(),
-            copies: None,
-            missing: BTreeSet::new(),
-            lacking: 0,
-        }
     }
 }
