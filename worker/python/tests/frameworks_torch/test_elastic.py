@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import random
 import re
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +24,9 @@ SCRIPTS = {
     "accelerate": "accelerate_loop.py",
     "lightning": "lightning_fit.py",
     "transformers": "transformers_trainer.py",
+    # The training data are a data set of elasticrun.data.
+    "accelerate rows": "accelerate_loop.py",
+    "lightning rows": "lightning_fit.py",
 }
 #: Steps of an epoch of 96 samples, in batches of 4 on two workers.
 EPOCH = 12
@@ -94,6 +99,7 @@ def train(framework: str, flags: list[str], epochs: int, *kills: str, **env: str
     """Runs a job to its end."""
     with tempfile.TemporaryDirectory(prefix="elasticrun-test-") as folder:
         command = [sys.executable, str(WORKERS / SCRIPTS[framework]), folder, str(epochs), *kills]
+        env |= rows_of(framework, Path(folder), **env)
         with job(*flags, *command, **env) as one:
             # Each of them takes a while, since a worker starts for it.
             for kill in range(len(kills)):
@@ -102,6 +108,16 @@ def train(framework: str, flags: list[str], epochs: int, *kills: str, **env: str
             left = {kill for kill in kills if not (Path(folder) / f"killed.{kill}").exists()}
             assert not left, f"not killed: {left}\n{one.text}"
             return Training(Path(folder), one.text)
+
+
+def rows_of(framework: str, folder: Path, **env: str) -> dict[str, str]:
+    """Variables by which the workers read rows, which are written to the folder, if they do."""
+    if not framework.endswith(" rows"):
+        return {}
+    path = folder / "rows.parquet"
+    write = "import sys, recording; recording.write_rows(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", write, path], cwd=WORKERS, env={**os.environ, **env}, check=True)
+    return {"ROWS": str(path)}
 
 
 def kill_in(step: int, size: int) -> str:
@@ -169,7 +185,7 @@ def test_fewer_workers_go_on_with_the_samples_that_remain(framework: str, batche
 def test_a_host_that_comes_is_used_in_the_middle_of_an_epoch(framework: str, start: Starter, tmp_path: Path) -> None:
     change = start.hosts("localhost:1\n")
     flags = f"--min-np 1 --host-discovery-script {start.discovery} --discovery-interval 100ms"
-    one = start.train(flags, WORKERS / SCRIPTS[framework], str(tmp_path), "0")
+    one = start.train(flags, WORKERS / SCRIPTS[framework], str(tmp_path), "0", **rows_of(framework, tmp_path))
     one.until("round 1 started with 1 worker")
     change("localhost:1\n127.0.0.1:1\n")
     one.until("round 2 started with 2 workers")

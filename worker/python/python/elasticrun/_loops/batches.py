@@ -86,6 +86,15 @@ class ElasticBatches(BatchSampler):
         self._position.set_epoch(epoch)
         self.done = 0
 
+    def enter(self) -> None:
+        """At the start of a round: nothing, since each worker knows all positions."""
+
+    def agree(self) -> None:
+        """Before a commit: nothing, since all workers take equal steps."""
+
+    def committed(self) -> None:
+        """After a commit: nothing."""
+
     def state_dict(self) -> dict[str, Any]:
         """The position, and the number of steps that have led to it."""
         return {"sampler": self._position.state_dict(), "done": self.done}

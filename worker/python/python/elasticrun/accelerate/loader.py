@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from accelerate.data_loader import DataLoaderShard
+from accelerate.utils import send_to_device
 
 from elasticrun._loops import loaders
 from elasticrun._loops.batches import ElasticBatches
+from elasticrun._loops.rows import RowBatches
 
 
 class ElasticLoader(DataLoaderShard):
@@ -52,3 +54,51 @@ class ElasticLoader(DataLoaderShard):
             self._before_step()
             yield batch
             self._after_step()
+
+
+class ElasticRowLoader(DataLoaderShard):
+    """A loader over the batches of a data set of ``elasticrun.data``. It does not read ahead.
+
+    Args:
+        loader: the loader of the user.
+        batches: the position in its data set.
+        before_epoch, before_step, after_step: as for :class:`ElasticLoader`.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        batches: RowBatches,
+        device: Any,
+        non_blocking: bool,
+        before_epoch: Callable[[], None],
+        before_step: Callable[[], None],
+        after_step: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            loader.dataset,
+            device=device,
+            batch_size=None,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            _non_blocking=non_blocking,
+        )
+        # Accelerate takes it as it is.
+        self._is_accelerate_prepared = True
+        self._batches = batches
+        self._before_epoch = before_epoch
+        self._before_step = before_step
+        self._after_step = after_step
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._before_epoch()
+        self.begin()
+        for batch in iter(self.base_dataloader):
+            self.end_of_dataloader = self._batches.remaining == 0
+            self._before_step()
+            yield batch if self.device is None else send_to_device(batch, self.device, self._non_blocking)
+            self._after_step()
+        self.end()

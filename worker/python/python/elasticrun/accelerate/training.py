@@ -12,15 +12,16 @@ from accelerate.utils import extract_model_from_parallel
 from torch.utils.data import DataLoader
 
 import elasticrun.torch as hvd
-from elasticrun._loops import loaders, seeds
+from elasticrun._loops import loaders, rows, seeds
 from elasticrun._loops.batches import ElasticBatches
 from elasticrun._loops.intervals import Intervals
 from elasticrun._loops.job import in_job
+from elasticrun._loops.rows import RowBatches
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic, optimizer_state
 
 from . import process_state
-from .loader import ElasticLoader
+from .loader import ElasticLoader, ElasticRowLoader
 from .progress import Progress
 
 P = ParamSpec("P")
@@ -108,7 +109,8 @@ class Training:
         self.progress = _CommittedProgress(self, values)
         self._intervals = Intervals(steps_per_commit)
         self._accelerator: Accelerator | None = None
-        self._batches: ElasticBatches | None = None
+        self._batches: ElasticBatches | RowBatches | None = None
+        self._has_entered = False
         self._resumes = False
         #: Objects that were registered for checkpoints in this round.
         self._registered: list[Any] = []
@@ -137,6 +139,7 @@ class Training:
             raise ElasticrunError("elastic training supports one Accelerator in the training function, not several")
         self._accelerator = accelerator
         counts = self._counts()
+        objects = tuple(self._row_loader(one) if isinstance(one, DataLoader) else one for one in objects)
         prepared = prepare(*objects, **kwargs)
         several = prepared if isinstance(prepared, tuple) else (prepared,)
         results = tuple(
@@ -145,6 +148,9 @@ class Training:
         )
         if self._resumes:
             self._restore(counts)
+        if self._batches is not None and not self._has_entered:
+            self._batches.enter()
+            self._has_entered = True
         return results if isinstance(prepared, tuple) else results[0]
 
     def registered(self, accelerator: Accelerator, *objects: Any) -> None:
@@ -154,21 +160,30 @@ class Training:
             first = len(accelerator._custom_objects) - len(objects)
             self._load(objects, self._state.objects["custom"][first:])
 
+    def _row_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        """The same, or an elastic loader if it is one of the training data by ``elasticrun.data``."""
+        data = rows.data_of(loader)
+        if data is None or self._batches is not None:
+            return loader
+        self._batches = batches = RowBatches(data)
+        return ElasticRowLoader(loader, batches, *self._placement(), *self._hooks())
+
+    def _placement(self) -> tuple[Any, bool]:
+        """The device of batches, and whether copies to it wait."""
+        accelerator = self._accelerator
+        assert accelerator is not None
+        return accelerator.device if accelerator.device_placement else None, accelerator.non_blocking
+
+    def _hooks(self) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
+        return self._before_epoch, self._before_step, self._after_step
+
     def _training_loader(self, loader: DataLoader[Any], prepared: Any) -> ElasticLoader:
         """An elastic loader in place of the one that Accelerate has divided among the processes."""
         accelerator = self._accelerator
         assert accelerator is not None
         order = loaders.order_of(loader)
         self._batches = batches = order.batches(order.sampler(self._state.seed))
-        elastic_loader = ElasticLoader(
-            loader,
-            batches,
-            accelerator.device if accelerator.device_placement else None,
-            accelerator.non_blocking,
-            self._before_epoch,
-            self._before_step,
-            self._after_step,
-        )
+        elastic_loader = ElasticLoader(loader, batches, *self._placement(), *self._hooks())
         accelerator._dataloaders[accelerator._dataloaders.index(prepared)] = elastic_loader
         elastic_loader._is_accelerate_prepared = True
         return elastic_loader
@@ -212,6 +227,7 @@ class Training:
             )
         if batches.epoch != self.progress.epoch:
             batches.go_to(self.progress.epoch)
+        batches.agree()
         models = [extract_model_from_parallel(model) for model in accelerator._models]
         state.objects = {
             "models": [model.state_dict() for model in models],
@@ -223,6 +239,7 @@ class Training:
         }
         state.progress = self.progress.values()
         state.commit()
+        batches.committed()
 
     def _restore(self, counts: dict[str, int]) -> None:
         """Restores what was prepared since there were ``counts`` objects."""
@@ -250,6 +267,7 @@ class Training:
     def _release(self) -> None:
         """Undoes what was prepared in an earlier round, and drops what was bound to its group."""
         accelerator, self._accelerator, self._batches = self._accelerator, None, None
+        self._has_entered = False
         if accelerator is not None:
             for model in accelerator._models:
                 extract_model_from_parallel(model, keep_fp32_wrapper=False)

@@ -93,6 +93,9 @@ def torch_loader(
                     processes.stop()
 
     class Loader(DataLoader[Any]):
+        #: What loops of frameworks take the position from.
+        elastic_data = data
+
         # Not the length of its data set, which torch takes to be the same for ever: it changes with the workers.
         def __len__(self) -> int:
             return len(data)

@@ -251,6 +251,10 @@ class ParquetDataset:
     def _steps_left(self) -> int:
         return self._data.position()[3]
 
+    def _steps_of_epoch(self) -> int:
+        """Batches of a whole epoch."""
+        return self._steps_of(self.rows)
+
     def _steps_of(self, rows: int) -> int:
         """Steps in which the workers read so many rows."""
         if self.global_batch_size is not None:

@@ -75,11 +75,19 @@ class Mixture:
 
     def __len__(self) -> int:
         """Batches of the next iteration; see :class:`ParquetDataset`."""
-        if self._steps is not None:
-            return self._steps - (0 if self._has_ended else sum(self._taken))
         if self._has_ended:
-            return sum(data._steps_of(data.rows) for data in self.datasets)
-        return sum(len(data) for data in self.datasets)
+            return self._steps_of_epoch()
+        return sum(len(data) for data in self.datasets) if self._steps is None else self._steps_left()
+
+    def _steps_of_epoch(self) -> int:
+        """Batches of a whole epoch."""
+        return sum(data._steps_of_epoch() for data in self.datasets) if self._steps is None else self._steps
+
+    def _steps_left(self) -> int:
+        """Batches of this epoch that are left."""
+        if self._steps is not None:
+            return self._steps - sum(self._taken)
+        return sum(data._steps_left() for data in self.datasets)
 
     def __iter__(self) -> Iterator[Batch]:
         """The remaining batches of the epoch, or those of the next one if the iteration before has come to the end. Raises as
@@ -129,7 +137,7 @@ class Mixture:
 
     def _steps_of_parts(self) -> list[float]:
         """The steps that each data set has left, or that an epoch of it has if it is repeated."""
-        steps = [data._steps_left() if self._steps is None else data._steps_of(data.rows) for data in self.datasets]
+        steps = [data._steps_left() if self._steps is None else data._steps_of_epoch() for data in self.datasets]
         return [float(max(count, 1)) for count in steps]
 
     def epochs(self, stop: int) -> Iterator[int]:

@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import elasticrun.torch as hvd
-from elasticrun._loops import loaders, waiting_group
+from elasticrun._loops import loaders, rows, waiting_group
 from elasticrun._loops.batches import ElasticBatches
 from elasticrun._loops.intervals import Intervals
+from elasticrun._loops.rows import RowBatches, RowLoader
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic
 
@@ -49,7 +50,7 @@ class Fitting:
         self._trainer = trainer
         self._intervals = intervals
         self._loop = trainer.fit_loop
-        self._batches: ElasticBatches | None = None
+        self._batches: ElasticBatches | RowBatches | None = None
         self._resumes = False
         self._state = elastic.TorchState(checkpoint=None, position=None, metrics=None, should_stop=False, saved=None)
 
@@ -137,11 +138,14 @@ class Fitting:
         connector = self._trainer._data_connector
         if mode != packages.module("trainer.states").RunningStage.TRAINING:
             return self._originals[connector, "_prepare_dataloader"](loader, shuffle, mode)
-        if isinstance(loader, ElasticLoader):
+        if isinstance(loader, (ElasticLoader, RowLoader)):
             # A CombinedLoader of the user keeps what it was given in an earlier round.
             loader = loader.original
-        order = loaders.order_of(loader)
-        batches = order.batches(order.sampler(int(os.environ.get("PL_GLOBAL_SEED", "0"))))
+        data = rows.data_of(loader)
+        if isinstance(self._batches, RowBatches) and data is not None:
+            # Lightning asks for the data again at the beginning of an epoch.
+            return RowLoader(loader, self._batches)
+        batches = self._batches_of(loader) if data is None else RowBatches(data)
         if self._batches is not None:
             # Lightning asks for the data again at the beginning of an epoch.
             batches.go_to(self._batches.epoch)
@@ -150,9 +154,17 @@ class Fitting:
         else:
             batches.go_to(self._loop.epoch_progress.current.processed)
         self._batches = batches
+        batches.enter()
+        if isinstance(batches, RowBatches):
+            return RowLoader(loader, batches)
         elastic_loader = ElasticLoader(loader.dataset, batch_sampler=batches, **loaders.arguments(loader))
         elastic_loader.original = loader
         return elastic_loader
+
+    @staticmethod
+    def _batches_of(loader: Any) -> ElasticBatches:
+        order = loaders.order_of(loader)
+        return order.batches(order.sampler(int(os.environ.get("PL_GLOBAL_SEED", "0"))))
 
     def _reset(self) -> None:
         """Continues behind the last batch of the commit, or begins an epoch."""
@@ -188,6 +200,8 @@ class Fitting:
 
     def _commit(self) -> None:
         trainer, state = self._trainer, self._state
+        if self._batches is not None:
+            self._batches.agree()
         checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         state.checkpoint = {key: value for key, value in checkpoint.items() if not key.startswith("hyper_parameters")}
         state.position = None if self._batches is None else self._batches.state_dict()
@@ -199,6 +213,8 @@ class Fitting:
             for callback in trainer.checkpoint_callbacks
         ]
         state.commit()
+        if self._batches is not None:
+            self._batches.committed()
 
     def _in_epoch(self) -> bool:
         return self._batches is not None and self._batches.done > 0

@@ -1,6 +1,6 @@
 """Trains with Accelerate: accelerate_loop.py FOLDER EPOCHS [KILLS...]; see recording.py.
 
-With EPOCHS 0, it trains until an epoch ends with two workers.
+With EPOCHS 0, it trains until an epoch ends with a step of two workers.
 """
 
 import sys
@@ -16,7 +16,6 @@ folder, epochs = sys.argv[1], int(sys.argv[2])
 record = recording.Record(folder, sys.argv[3:])
 set_seed(17)
 network = recording.layers()
-data = recording.Data()
 
 
 class Seen:
@@ -38,7 +37,7 @@ def train(progress):
     accelerator.register_for_checkpointing(seen)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.05)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
-    loader = torch.utils.data.DataLoader(data, batch_size=recording.BATCH, shuffle=True)
+    loader = recording.loader()
     model, optimizer, loader, schedule = accelerator.prepare(network, optimizer, loader, schedule)
     # Of a step that was cut short.
     record.samples.clear()
@@ -60,8 +59,8 @@ def train(progress):
                 progress.steps += 1
                 record.step(progress.steps, epoch + 1, mean, rate)
         accelerator.wait_for_everyone()
-        assert seen.count == (epoch + 1) * len(data), seen.count
-        if epochs == 0 and accelerator.num_processes == 2:
+        assert seen.count == (epoch + 1) * recording.SAMPLES, seen.count
+        if epochs == 0 and record.size == 2:
             break
     recording.done(
         accelerator.process_index, accelerator.num_processes, progress.steps, progress.epoch, network.parameters()

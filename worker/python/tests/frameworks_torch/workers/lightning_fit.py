@@ -1,6 +1,6 @@
 """Trains with Lightning: lightning_fit.py FOLDER EPOCHS [KILLS...]; see recording.py.
 
-With EPOCHS 0, it trains until an epoch ends with two workers.
+With EPOCHS 0, it trains until an epoch ends with a step of two workers.
 """
 
 import sys
@@ -50,7 +50,7 @@ class Network(lightning.LightningModule):
         record.step(self.global_step, self.current_epoch + (batch_idx + 1) / whole, mean, rate)
 
     def on_train_epoch_end(self):
-        self.trainer.should_stop |= epochs == 0 and self.trainer.world_size == 2
+        self.trainer.should_stop |= epochs == 0 and record.size == 2
         if self.trainer.is_global_zero and epochs:
             mean = self.trainer.callback_metrics["loss"].item()
             print(f"mean of epoch {self.current_epoch}: {mean:.6f}", flush=True)
@@ -62,7 +62,7 @@ class Network(lightning.LightningModule):
 
 
 network = Network()
-loader = torch.utils.data.DataLoader(recording.Data(), batch_size=recording.BATCH, shuffle=True)
+loader = recording.loader()
 trainer = lightning.Trainer(
     accelerator="cpu",
     strategy="ddp",

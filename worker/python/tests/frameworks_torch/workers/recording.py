@@ -8,9 +8,12 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 import elasticrun
+from elasticrun.data import ParquetDataset, torch_loader
 
 SAMPLES = int(os.environ.get("SAMPLES", "96"))
 BATCH = 4
@@ -31,6 +34,26 @@ class Data(torch.utils.data.Dataset):
         return {"inputs": inputs, "labels": inputs[:3].sin(), "index": index}
 
 
+def loader():
+    """The training data: samples, or the same as rows of the Parquet files in $ROWS."""
+    if rows := os.environ.get("ROWS"):
+        step = int(os.environ.get("ROWS_OF_STEP", "8"))
+        data = ParquetDataset(rows, order="deterministic", global_batch_size=step, stripes=12, seed=3)
+        return torch_loader(data)
+    return torch.utils.data.DataLoader(Data(), batch_size=BATCH, shuffle=True)
+
+
+def write_rows(path):
+    """Writes the samples as rows."""
+    samples = [Data()[index] for index in range(SAMPLES)]
+    columns = {
+        "inputs": pa.array([one["inputs"].tolist() for one in samples], pa.list_(pa.float32(), 6)),
+        "labels": pa.array([one["labels"].tolist() for one in samples], pa.list_(pa.float32(), 3)),
+        "index": list(range(SAMPLES)),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=10)
+
+
 def layers():
     """A network whose result depends on random numbers."""
     torch.manual_seed(5)
@@ -45,10 +68,13 @@ class Record:
         #: Samples of the batches of the step under way.
         self.samples = []
         self.kills = set(kills)
+        #: Workers of the last step that this process took.
+        self.size = 0
 
     def step(self, step, epoch, loss, rate):
         samples, self.samples = self.samples, []
         world = elasticrun.world()
+        self.size = world.size
         with open(self.folder / f"steps.{os.getpid()}", "a") as file:
             print(world.round, world.rank, world.size, step, epoch, loss, rate, *samples, file=file)
         self.kill(step - 1, "end")

@@ -1,6 +1,6 @@
 """Trains with the Trainer of Transformers: transformers_trainer.py FOLDER EPOCHS [KILLS...]; see recording.py.
 
-With EPOCHS 0, it trains until an epoch ends with two workers.
+With EPOCHS 0, it trains until an epoch ends with a step of two workers.
 """
 
 import sys
@@ -9,7 +9,6 @@ import recording
 import torch
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 
-import elasticrun
 from elasticrun.transformers import ElasticCallback
 
 folder, epochs = sys.argv[1], int(sys.argv[2])
@@ -32,7 +31,7 @@ class Watch(TrainerCallback):
         record.kill(state.global_step)
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        control.should_training_stop |= epochs == 0 and elasticrun.size() == 2
+        control.should_training_stop |= epochs == 0 and record.size == 2
 
     def on_train_begin(self, args, state, control, **kwargs):
         # Of a step that was cut short.
