@@ -15,4 +15,4 @@ bin="$(dirname "$python")"
 "$bin/mypy" --config-file pyproject.toml
 "$bin/mypy" --config-file pyproject.toml ../../examples/python
 "$bin/stubtest" --mypy-config-file pyproject.toml --allowlist stubtest.txt elasticrun._native
-ELASTICRUN_WHEEL="$wheel" ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest "$@"
+ELASTICRUN_WHEEL="$wheel" ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest --durations=30 --durations-min=5 "$@"

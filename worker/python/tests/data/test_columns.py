@@ -331,6 +331,8 @@ def test_forms_that_say_no():
     ]:
         with pytest.raises(ValueError, match=what):
             make()
+    with pytest.raises(TypeError, match=r"Pad\(truncate=2048\): must be True or False, and length= says to what length"):
+        Pad(truncate=2048)
 
 
 def test_a_transform_gets_formed_columns_and_may_return_structures(tmp_path):

@@ -47,6 +47,8 @@ class Pad:
             raise ValueError(f"Pad(length={self.length}): must be from 0 to 2**31 - 1")
         if not 1 <= self.multiple_of < 1 << 31:
             raise ValueError(f"Pad(multiple_of={self.multiple_of}): must be from 1 to 2**31 - 1")
+        if not isinstance(self.truncate, bool):
+            raise TypeError(f"Pad(truncate={self.truncate!r}): must be True or False, and length= says to what length")
         if self.side not in ("right", "left"):
             raise ValueError(f"Pad(side={self.side!r}): must be 'right' or 'left'")
 
