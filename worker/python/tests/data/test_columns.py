@@ -331,7 +331,9 @@ def test_forms_that_say_no():
     ]:
         with pytest.raises(ValueError, match=what):
             make()
-    with pytest.raises(TypeError, match=r"Pad\(truncate=2048\): must be True or False, and length= says to what length"):
+    with pytest.raises(
+        TypeError, match=r"Pad\(truncate=2048\): must be True or False, and length= says to what length"
+    ):
         Pad(truncate=2048)
 
 
