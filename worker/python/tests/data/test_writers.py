@@ -28,15 +28,16 @@ WRITERS = {
     "duckdb": "DuckDB",
     "fastparquet": "fastparquet (pandas)",
     "datasets": "Hugging Face datasets",
+    "spark": "Spark",
 }
 
 pytestmark = pytest.mark.full
 
 
-@pytest.fixture(scope="module")
-def python():
+def python(name):
+    """The interpreter of an environment."""
     script = ROOT / "worker" / "python" / "venv.sh"
-    made = subprocess.run([script, "writers"], capture_output=True, text=True)
+    made = subprocess.run([script, name], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     return made.stdout.split()[-1]
 
@@ -137,11 +138,12 @@ def maps(columns):
     return [{key: found(values) for key, values in row.items()} for column in columns for row in column]
 
 
-def test_each_column_of_each_writer(python, tmp_path):
+def test_each_column_of_each_writer(tmp_path):
     text = [HEAD]
     for writer, title in WRITERS.items():
         path = tmp_path / f"{writer}.parquet"
-        subprocess.run([python, WRITE, writer, path], check=True, capture_output=True)
+        interpreter = python("spark4" if writer == "spark" else "writers")
+        subprocess.run([interpreter, WRITE, writer, path], check=True, capture_output=True)
         text.append(f"\n## {title}\n\n| column | read by pyarrow as | NumPy | torch |\n|---|---|---|---|\n")
         text += [f"| {' | '.join(line)} |\n" for line in table_of(path)]
     made = "".join(text)

@@ -220,5 +220,50 @@ def datasets(path):
     made.to_parquet(str(path), batch_size=10)
 
 
+def spark(path):
+    """By SQL, since what Python types become depends on the version."""
+    import tempfile
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    columns = {
+        **{name: f"CAST(r AS {name})" for name in ("TINYINT", "SMALLINT", "INT", "BIGINT")},
+        "FLOAT": "CAST(IF(r % 5 = 3, NULL, r) AS FLOAT)",
+        "DOUBLE": "CAST(IF(r % 5 = 3, NULL, r) AS DOUBLE)",
+        "BOOLEAN": "r % 3 = 0",
+        "DECIMAL(7, 2)": "CAST(r / 4 AS DECIMAL(7, 2))",
+        "DECIMAL(18, 2)": "CAST(IF(r % 5 = 3, NULL, r / 4) AS DECIMAL(18, 2))",
+        "DECIMAL(30, 2)": "CAST(r / 4 AS DECIMAL(30, 2))",
+        "STRING": "IF(r % 5 = 3, NULL, CAST(r AS STRING))",
+        "CHAR": "CAST('ab' AS CHAR(4))",
+        "BINARY": "CAST(REPEAT('ab', CAST(r % 9 AS INT)) AS BINARY)",
+        "DATE": "IF(r % 5 = 3, NULL, DATE_ADD(DATE '2026-01-01', CAST(r AS INT)))",
+        "TIMESTAMP": "IF(r % 5 = 3, NULL, TIMESTAMP '2026-01-01 12:00:00' + MAKE_DT_INTERVAL(0, 0, 0, r))",
+        "TIMESTAMP_NTZ": "TIMESTAMP_NTZ '2026-01-01 12:00:00' + MAKE_DT_INTERVAL(0, 0, 0, r)",
+        "INTERVAL DAY TO SECOND": "MAKE_DT_INTERVAL(0, 0, 0, r)",
+        "INTERVAL YEAR TO MONTH": "MAKE_YM_INTERVAL(0, CAST(r AS INT))",
+        "ARRAY": "IF(r % 5 = 3, NULL, SLICE(SEQUENCE(0, 6), 1, CAST(r % 7 AS INT)))",
+        "ARRAY of one length": "ARRAY(CAST(r AS FLOAT), CAST(0.5 AS FLOAT))",
+        "ARRAY of STRING": "SLICE(ARRAY('a', 'b'), 1, CAST(r % 3 AS INT))",
+        "ARRAY of ARRAY": "ARRAY(ARRAY(r), ARRAY(r, r))",
+        "STRUCT": "NAMED_STRUCT('x', r, 'name', CONCAT('p', r))",
+        "MAP": "MAP('a', r)",
+    }  # fmt: skip
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    chosen = ", ".join(f"{expression} AS `{name}`" for name, expression in columns.items())
+    with tempfile.TemporaryDirectory() as folder:
+        rows = session.sql(f"SELECT {chosen} FROM (SELECT id AS r FROM RANGE(0, {ROWS}, 1, 1))")
+        rows.write.mode("overwrite").parquet(folder)
+        (part,) = Path(folder).glob("*.parquet")
+        part.rename(path)
+    session.stop()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](sys.argv[2])
