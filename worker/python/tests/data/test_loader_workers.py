@@ -163,3 +163,34 @@ def test_wrong_options_are_named(path):
         torch_loader(data, persistent_workers=True)
     with pytest.raises(TypeError, match="timeout"):
         torch_loader(data, num_workers=1, timeout=5)
+
+
+def test_a_position_in_a_checkpoint_of_torch(start, path, tmp_path):
+    # In a process of its own: without init() there are no commits.
+    start.alone(
+        f"""
+        import torch, torch.distributed.checkpoint as dcp
+        from elasticrun.data import ParquetDataset, torch_loader
+
+        def dataset():
+            return ParquetDataset({str(path)!r}, batch_size=7, columns=["index"])
+
+        def rest(batches):
+            return sorted(index for batch in batches for index in batch["index"].tolist())
+
+        loader = torch_loader(dataset(), num_workers=2)
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        torch.save(loader.state_dict(), "{tmp_path}/position.pt")
+        dcp.save({{"data": loader}}, checkpoint_id="{tmp_path}/dcp")
+        expected = rest(batches)
+        assert len(expected) == {ROWS} - 5 * 7
+        other = dataset()
+        other.load_state_dict(torch.load("{tmp_path}/position.pt", weights_only=True))
+        assert rest(other) == expected
+        other = dataset()
+        dcp.load({{"data": other}}, checkpoint_id="{tmp_path}/dcp")
+        assert rest(other) == expected
+        """
+    )
