@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     hash::Hash,
+    mem, process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
@@ -17,6 +18,8 @@ use crate::error::Result;
 pub(crate) struct Pool<J, R> {
     shared: Arc<Shared<J, R>>,
     threads: Vec<JoinHandle<()>>,
+    /// The process that has the threads.
+    owner: u32,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         let mut pool = Self {
             shared: Arc::new(shared),
             threads: Vec::new(),
+            owner: process::id(),
         };
         let decode = Arc::new(decode);
         for number in 0..threads.max(1) {
@@ -120,6 +124,11 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
 
 impl<J, R> Drop for Pool<J, R> {
     fn drop(&mut self) {
+        if process::id() != self.owner {
+            // A process that was forked from the owner has no such threads, and one of them may have held the lock.
+            mem::forget(mem::take(&mut self.threads));
+            return;
+        }
         let mut state = self.shared.lock();
         state.is_closed = true;
         state.queue.clear();

@@ -36,15 +36,29 @@ use crate::error;
 /// A data set that this process reads. A lock serializes the calls.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
-pub(crate) struct Data(Mutex<Elastic>);
+pub(crate) struct Data {
+    elastic: Mutex<Elastic>,
+    /// The process that has opened it.
+    owner: u32,
+}
 
 /// Runs without the GIL.
+///
+/// A process that is forked from this one has neither the threads that read, nor the position. Another thread of this one
+/// may have held the lock at that moment.
 fn detached<T: Send>(
     py: Python<'_>,
     data: &Data,
     body: impl FnOnce(&mut Elastic) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    py.detach(|| body(&mut data.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    if std::process::id() != data.owner {
+        return Err(error::exception(
+            py,
+            "DataError",
+            "the data set was opened before this process was forked, and cannot be read here: open it in this process",
+        ));
+    }
+    py.detach(|| body(&mut data.elastic.lock().unwrap_or_else(PoisonError::into_inner)))
         .map_err(|error| to_py_err(py, &error))
 }
 
@@ -134,9 +148,10 @@ impl Data {
             }
             Ok(elastic)
         });
-        Ok(Self(Mutex::new(
-            opened.map_err(|error| to_py_err(py, &error))?,
-        )))
+        Ok(Self {
+            elastic: Mutex::new(opened.map_err(|error| to_py_err(py, &error))?),
+            owner: std::process::id(),
+        })
     }
 
     /// (rows, row groups, files) of the data set.

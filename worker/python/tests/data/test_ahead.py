@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -235,3 +236,36 @@ def test_images_are_decoded_before_they_are_asked_for(tmp_path):
         warnings.simplefilter("error")
         lazy = ParquetDataset(tmp_path / "images.parquet", batch_size=5, forms={"image": Image((4, 4))}, prefetch=0)
         assert all("image" not in batch._formed for batch in lazy)
+
+
+def in_a_fork(function):
+    """Calls a function in a process that is forked from this one, and returns how that has ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            function()
+        finally:
+            os._exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_data_set_belongs_to_the_process_that_has_opened_it(path):
+    """A loader of torch forks its workers, with threads that do not survive that."""
+    data = [ParquetDataset(path, batch_size=7)]
+    next(iter(data[0]))
+
+    def releases():
+        data.clear()
+        gc.collect()
+        os._exit(0)
+
+    def reads():
+        try:
+            next(iter(data[0]))
+        except DataError as error:
+            assert "was opened before this process was forked, and cannot be read here" in str(error)
+            os._exit(0)
+
+    assert in_a_fork(releases) == 0
+    assert in_a_fork(reads) == 0
+    assert len(indices(next(iter(data[0])))) == 7

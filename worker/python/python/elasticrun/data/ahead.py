@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from .. import _native
@@ -143,6 +145,9 @@ def _adopt(function: Callable[[Any], Any], parent: int, begin: Callable[[int], N
     """Begins a process."""
     global _function
     _function = function
+    # What it has inherited is not its own to release: threads of this one are needed for that.
+    gc.freeze()
+    gc.enable()
     # The one that has forked this one handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -173,6 +178,18 @@ def _call(argument: bytes) -> bytes:
     return pickle.dumps(_function(pickle.loads(argument)), pickle.HIGHEST_PROTOCOL)
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Has no garbage collected, here and in processes that are forked meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class Processes:
     """Calls a function in processes, which are forked from this one at the first call.
 
@@ -200,7 +217,9 @@ class Processes:
             self._pool = ProcessPoolExecutor(self._count, context, _adopt, first)
         pool = self._pool
         try:
-            future = pool.submit(_call, pickle.dumps(argument, pickle.HIGHEST_PROTOCOL))
+            # The first call forks. See _adopt.
+            with _without_collections():
+                future = pool.submit(_call, pickle.dumps(argument, pickle.HIGHEST_PROTOCOL))
         except BrokenProcessPool as error:
             raise self._died(pool) from error
 
