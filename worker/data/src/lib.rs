@@ -72,6 +72,6 @@ pub use image_batch::{ImageSize, Images};
 pub use ngram::NGram;
 pub use options::{OnError, ReaderOptions};
 pub use piece::{Cursor, Piece};
-pub use predicate::{Comparison, Predicate, Value};
+pub use predicate::{Comparison, Decimal, Predicate, Value};
 pub use reader::{Reader, Skipped};
 pub use storage::DiskCache;

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     import numpy as np
+    import pyarrow.compute as pc
 
     from .ngram import NGram
 
@@ -73,8 +74,9 @@ class ParquetDataset:
             largest row group.
         weight: the share of this worker in proportion to the others, an integer. 0 means no rows.
         where: which rows to keep. ``[("label", "==", 3), ("weight", ">", 0.5)]`` lists conditions that must all be true. Of a list
-            of such lists, one must be true. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` matches null. Row
-            groups and rows that cannot match are not decoded. Dropped rows count as processed.
+            of such lists, one must be true. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` matches null. Or an
+            expression of pyarrow: ``pc.field("label") == 3``. Row groups and rows that cannot match are not decoded. Dropped
+            rows count as processed.
         row_groups: the row groups of the data set: numbers, conditions as for ``where`` on their statistics, a function of a
             :class:`RowGroup`, or a Petastorm selector over an index. Other row groups are left out of the data set and its epochs.
         codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by its stored schema.
@@ -115,7 +117,7 @@ class ParquetDataset:
         on_error: Literal["raise", "skip"] = "raise",
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
-        where: Sequence[object] | None = None,
+        where: Sequence[object] | pc.Expression | None = None,
         row_groups: Any = None,
         codecs: Literal["petastorm"] | None = None,
         transform: Callable[[Mapping[str, np.ndarray[Any, Any]]], Mapping[str, Any]] | None = None,

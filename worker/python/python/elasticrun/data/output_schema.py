@@ -72,6 +72,8 @@ class OutputSchema:
             pushed = None
         if pushed is None:
             return filters, predicate
+        if is_expression(filters):
+            return [filters, *pushed], None
         if not filters:
             return pushed, None
         if isinstance(filters[0], list):

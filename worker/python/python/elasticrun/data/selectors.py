@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import DataError
+from .expressions import is_expression
 from .petastorm import Index, read_indexes
 
 __all__ = ["IntersectIndexSelector", "RowGroup", "SingleIndexSelector", "UnionIndexSelector"]
@@ -106,7 +107,11 @@ def chosen(given: Any, paths: Sequence[str]) -> Any:
         TypeError: the argument has another type.
         DataError: the index of a selector does not exist.
     """
-    if given is None or (isinstance(given, list) and given and isinstance(given[0], (tuple, list))):
+    if is_expression(given):
+        return [given]
+    if given is None or (
+        isinstance(given, list) and given and (isinstance(given[0], (tuple, list)) or is_expression(given[0]))
+    ):
         return given
     if isinstance(given, Selector):
         wanted = _selected(given, paths)
