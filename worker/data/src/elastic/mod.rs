@@ -109,6 +109,20 @@ impl Elastic {
         Ok(())
     }
 
+    /// Ends each epoch with its last complete step, in which each worker with a weight has the rows of a step. The rows behind it
+    /// are left out and stay unprocessed. All workers do so. Rows that a predicate drops, or that cannot be read, are missing in
+    /// the last steps nevertheless.
+    ///
+    /// # Errors
+    /// [`Error::Late`] once the worker has entered a round.
+    pub fn drop_last(&mut self) -> Result<(), Error> {
+        if self.entered {
+            return Err(Error::Late);
+        }
+        self.position.drop_last();
+        Ok(())
+    }
+
     /// The data set.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
@@ -369,6 +383,11 @@ impl Elastic {
 
     /// Goes to the start of the next epoch, in all workers at the same step.
     pub fn next_epoch(&mut self) {
+        if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
+            let position = &self.position;
+            let segments = position.left_out().segments(position.layout());
+            audit.left_out(position.ledger().epoch(), segments);
+        }
         self.position.next_epoch();
         self.stale = true;
     }
@@ -391,5 +410,6 @@ fn epoch_position(position: &Position) -> EpochPosition {
     EpochPosition {
         epoch: position.ledger().epoch(),
         left: position.ledger().left(),
+        left_out: position.all_left_out(),
     }
 }

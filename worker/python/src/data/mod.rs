@@ -50,7 +50,7 @@ fn detached<T: Send>(
 
 fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
-        Error::Disagreement(_) | Error::Restore(_) => "StateError",
+        Error::Disagreement(_) | Error::Restore(_) | Error::Late => "StateError",
         _ => "DataError",
     };
     let mut text = error.to_string();
@@ -199,6 +199,11 @@ impl Data {
         detached(py, self, |data| {
             Ok((data.skipped().pieces, data.skipped().rows))
         })
+    }
+
+    /// Ends each epoch with its last complete step. Called before the first round.
+    fn drop_last(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, self, Elastic::drop_last)
     }
 
     fn introduce(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {

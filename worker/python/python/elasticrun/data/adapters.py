@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["tf_dataset", "torch_loader"]
 
 
-def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
+def torch_loader(
+    data: ParquetDataset, *, drop_last: bool = False, **options: Any
+) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
     """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch, and of the next epoch in the
     next loop. Its length, ``state_dict()`` and ``load_state_dict()`` are those of ``data``.
 
     Args:
         data: its threads read and decode rows, and its ``transform_workers`` transform them, so the loader needs no processes.
+        drop_last: as ``ParquetDataset(drop_last=True)``, which then holds for ``data``. Before its first round.
         options: further arguments of ``DataLoader``, such as ``pin_memory`` and ``collate_fn``, which gets the tensors of a batch.
             Those for batches and processes are not allowed.
 
     Raises:
+        StateError: ``drop_last`` comes after the first round of ``data``.
         TypeError: ``batch_size``, ``num_workers``, ``shuffle`` or a sampler is given. The data set determines these.
     """
     from torch.utils.data import DataLoader, IterableDataset
@@ -49,6 +53,8 @@ def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataL
     for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler"):
         if name in options:
             raise TypeError(f"torch_loader({name}=...): that is the data set's, which makes the batches")
+    if drop_last and not data._drop_last:
+        data._drop_incomplete_steps()
     return Loader(Batches(), batch_size=None, num_workers=0, **options)
 
 

@@ -70,6 +70,9 @@ class ParquetDataset:
         threads: number of threads that read and decode, by default the number of cores, at most four.
         on_error: "raise" an error that names file, row group and column, or "skip" the row group and count it in
             :attr:`skipped`.
+        drop_last: whether an epoch ends with its last complete step: one in which each worker has ``batch_size`` rows, or all
+            workers have ``global_batch_size`` rows together. The rows behind it are left out of this epoch, in all workers. Must
+            be the same in all of them. Not with ``where`` or ``ngram``.
         split: "rows" divides rows evenly, to within one. "never" keeps row groups whole, and shares differ by less than the
             largest row group.
         weight: the share of this worker in proportion to the others, an integer. 0 means no rows.
@@ -115,6 +118,7 @@ class ParquetDataset:
         memory: int | str = "256 MiB",
         threads: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
+        drop_last: bool = False,
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
         where: Sequence[object] | pc.Expression | None = None,
@@ -137,6 +141,11 @@ class ParquetDataset:
         if deterministic and (weight != 1 or split != "rows"):
             raise ValueError(
                 "weight and split are for order='local': a step of order='deterministic' is shared out evenly"
+            )
+        if drop_last and (where is not None or ngram is not None):
+            other = "where" if where is not None else "ngram"
+            raise ValueError(
+                f"drop_last=True and {other}: which step is the last complete one is not known before its rows are read"
             )
         stripes = arguments.number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
@@ -184,6 +193,8 @@ class ParquetDataset:
         self._may_warn = deterministic
         #: Whether workers may run out of rows before they have taken all steps.
         self._drops_rows = where is not None and not deterministic
+        #: Whether a batch has windows in place of rows.
+        self._has_windows = ngram is not None
         #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
         #: Whether this process reads one of so many shards, without a job.
@@ -193,6 +204,16 @@ class ParquetDataset:
         #: Whether a loop over :meth:`epochs` goes on to the next epoch.
         self._is_in_epochs = False
         self._rate = Rate()
+        self._drop_last = False
+        if drop_last:
+            self._drop_incomplete_steps()
+
+    def _drop_incomplete_steps(self) -> None:
+        """Ends each epoch with its last complete step."""
+        if self._drops_rows or self._has_windows:
+            raise ValueError("drop_last=True is not for a data set with where or ngram")
+        self._data.drop_last()
+        self._drop_last = True
 
     @property
     def rows(self) -> int:
@@ -243,10 +264,8 @@ class ParquetDataset:
 
     def _steps_of(self, rows: int) -> int:
         """Steps in which the workers read so many rows."""
-        if self.global_batch_size is not None:
-            return -(-rows // self.global_batch_size)
-        assert self.batch_size is not None
-        return -(-rows // (self._number_of_shares() * self.batch_size))
+        rows_of_all = self.global_batch_size or self._number_of_shares() * (self.batch_size or 1)
+        return rows // rows_of_all if self._drop_last else -(-rows // rows_of_all)
 
     def _number_of_shares(self) -> int:
         if self._is_shard:
@@ -433,11 +452,23 @@ class ParquetDataset:
         self._is_shard = False
         self._round = _this_round()
         self._has_ended = False
+        self._warn_if_nothing_is_read()
 
     def _enter_shard(self, shard: int, count: int) -> None:
         """Without a job: this process only reads one of ``count`` shards."""
         self._data.enter_shard(shard, count)
         self._is_shard, self._shards = True, count
+        self._warn_if_nothing_is_read()
+
+    def _warn_if_nothing_is_read(self) -> None:
+        """Warns if an epoch has no complete step."""
+        _, left, _, steps = self._data.position()
+        if self._drop_last and left == self.rows > 0 and steps == 0:
+            warnings.warn(
+                f"drop_last=True leaves out all {left:,} rows: there is no step for which all workers have enough rows",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def _agree(self) -> None:
         """Before a commit: exchanges the processed rows among all workers."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import predicates
 from .batch import Batch
+from .expressions import is_expression
 from .fields import matching, name_of
 from .ngram import NGram
 
