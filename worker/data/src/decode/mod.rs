@@ -31,7 +31,7 @@ use std::{
     },
 };
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 #[cfg(any(test, fuzzing))]
@@ -47,7 +47,7 @@ use crate::{
     buffers::BufferPool,
     caught_panic,
     column::DecodedColumn,
-    dataset::{ColumnSource, Dataset, Selection},
+    dataset::{ColumnSource, Dataset, Selection, widen},
     error::{Error, Problem, Result},
     ngram::{NGram, NGramPlan},
     options::ReaderOptions,
@@ -184,10 +184,15 @@ impl Decoder {
         }
         // A bit of a predicate's result, and the columns from directory names.
         let rows = u64::from(row_group.rows);
-        let in_names = (selection.sources(row_group.file).iter()).map(|source| match source {
-            ColumnSource::Partition(value) => value.bytes(rows),
-            ColumnSource::Column(_) => 0,
-        });
+        let sources = selection.sources(row_group.file).iter();
+        let in_names =
+            (sources.zip(selection.schema.fields())).map(|(source, field)| match source {
+                ColumnSource::Partition(value) => {
+                    let constant = rows.saturating_mul(width(field.data_type()) as u64);
+                    value.bytes(rows).max(constant)
+                }
+                ColumnSource::Column(_) => 0,
+            });
         check_memory(in_names.fold(rows / 8, u64::saturating_add))
     }
 
@@ -239,11 +244,11 @@ impl Decoder {
         let file = self.dataset.file_of(group);
         let open = self.dataset.storage().open(&file.info)?;
         let all = || (selection.sources(row_group.file).iter()).zip(selection.schema.fields());
-        let group_column = |column, field| GroupColumn {
+        let group_column = |column: usize| GroupColumn {
             metadata: &file.metadata,
             group: row_group.index as usize,
             column,
-            field,
+            field: file.metadata.schema().field(column),
         };
         let mut decoded: Vec<Option<DecodedColumn>> = Vec::new();
         let mut rest = Vec::new();
@@ -253,7 +258,7 @@ impl Decoder {
                     Some(value.column(field, row_group.rows as usize))
                 }
                 (ColumnSource::Column(column), Some(open)) => self
-                    .decode_from_file(&group_column(*column, field), open)
+                    .decode_from_file(&group_column(*column), open)
                     .map_err(|error| error.in_column(field.name()))?,
                 (ColumnSource::Column(_), None) => None,
             });
@@ -265,13 +270,20 @@ impl Decoder {
         let bytes = self.read_ranges(&file.info, ranges)?;
         (decoded.into_iter().zip(all()))
             .map(|(decoded, (source, field))| match (decoded, source) {
-                (None, ColumnSource::Column(column)) => self
-                    .decode_from_memory(&group_column(*column, field), &bytes)
-                    .map_err(|error| error.in_column(field.name())),
+                (Some(decoded), ColumnSource::Partition(_)) => Ok(decoded),
+                (decoded, ColumnSource::Column(column)) => {
+                    let column = group_column(*column);
+                    let decoded = match decoded {
+                        Some(decoded) => Ok(decoded),
+                        None => self.decode_from_memory(&column, &bytes),
+                    };
+                    decoded
+                        .and_then(|decoded| widened(decoded, column.field, field))
+                        .map_err(|error| error.in_column(field.name()))
+                }
                 (None, ColumnSource::Partition(value)) => {
                     Ok(value.column(field, row_group.rows as usize))
                 }
-                (Some(decoded), _) => Ok(decoded),
             })
             .collect()
     }
@@ -321,6 +333,17 @@ impl Decoder {
         self.bytes_read.fetch_add(bytes.total(), Ordering::Relaxed);
         Ok(bytes)
     }
+}
+
+/// A column of a file as one of the data set, which may have a wider type.
+fn widened(decoded: DecodedColumn, from: &Field, to: &Field) -> Result<DecodedColumn> {
+    if from.data_type().equals_datatype(to.data_type()) {
+        return Ok(decoded);
+    }
+    let array = decoded.array(from.data_type()).clone();
+    widen(array, to.data_type())
+        .map(DecodedColumn::from_array)
+        .ok_or_else(|| Error::corrupt("it has another type than its footer says"))
 }
 
 /// The chunks of some top-level columns, with the index of their leaf.

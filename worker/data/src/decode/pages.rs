@@ -21,7 +21,7 @@ use parquet::{
 
 use super::{
     Decoder, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
-    column::GroupColumn, page_walk::PageWalk,
+    column::GroupColumn, page_walk::PageWalk, widened,
 };
 use crate::{
     column::DecodedColumn,
@@ -57,13 +57,17 @@ impl Decoder {
             return Ok(None);
         };
         let bytes = self.read(group, ranges.clone())?;
-        let schema = self.dataset.file_of(group).metadata.parquet_schema();
+        let metadata = &self.dataset.file_of(group).metadata;
+        let (schema, file_schema) = (metadata.parquet_schema(), metadata.schema());
         let mut columns = Vec::new();
         for ((leaf, chunk), range) in leaves.iter().zip(ranges) {
             let descriptor = schema.column(*leaf);
             let name = schema.get_column_root(*leaf).name();
             // Lists and structures have no usable statistics.
-            let Ok(field) = filter.selection.schema.field_with_name(name) else {
+            if filter.selection.schema.field_with_name(name).is_err() {
+                continue;
+            }
+            let Ok(field) = file_schema.field_with_name(name) else {
                 continue;
             };
             if descriptor.max_rep_level() > 0 || schema.get_column_root(*leaf).is_group() {
@@ -151,10 +155,11 @@ impl Decoder {
                     metadata: &metadata,
                     group: 0,
                     column: *column,
-                    field,
+                    field: metadata.schema().field(*column),
                 }
                 .with_arrow(&bytes, Some((rows.clone(), wanted.length() as usize)))
                 .map(DecodedColumn::from_array)
+                .and_then(|decoded| widened(decoded, metadata.schema().field(*column), field))
                 .map_err(|error| error.in_column(field.name())),
             })
             .collect::<Result<_>>()?;

@@ -159,16 +159,17 @@ impl Bounds {
         let file = dataset.file_of(group);
         let schema = &filter.selection.schema;
         let known = || {
-            let (number, field) = schema.column_with_name(name)?;
+            let (number, _) = schema.column_with_name(name)?;
             let root = match &filter.selection.sources(row_group.file)[number] {
                 ColumnSource::Column(root) => *root,
                 ColumnSource::Partition(value) => return Some(Self::from_partition(value)),
             };
             let metadata = file.metadata.metadata().row_group(row_group.index as usize);
             let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
+            // The data set may have a wider type.
             Some(Self::from_statistics(
                 statistics,
-                field.data_type(),
+                file.metadata.schema().field(root).data_type(),
                 row_group.rows,
             ))
         };

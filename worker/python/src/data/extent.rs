@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use elasticrun_data::{Dataset, NGram};
+use elasticrun_data::{Dataset, DiskCache, NGram};
 use pyo3::{prelude::*, types::PyList};
 
 use super::{condition, to_py_err};
@@ -57,11 +57,29 @@ pub(crate) fn note(
         .map_err(|error| to_py_err(py, &error.into()))
 }
 
+/// Opens a data set, with the columns of all files if schemas are merged.
+pub(super) fn open(
+    paths: &[String],
+    cache: Option<DiskCache>,
+    merge_schemas: bool,
+) -> elasticrun_data::Result<Dataset> {
+    let dataset = Dataset::open(paths, cache)?;
+    match merge_schemas {
+        true => dataset.merge_schemas(),
+        false => Ok(dataset),
+    }
+}
+
 /// Names of the columns of a data set, including partition columns.
 #[pyfunction]
-pub(crate) fn columns(py: Python<'_>, paths: Vec<String>) -> PyResult<Vec<String>> {
+#[pyo3(signature = (paths, merge_schemas = false))]
+pub(crate) fn columns(
+    py: Python<'_>,
+    paths: Vec<String>,
+    merge_schemas: bool,
+) -> PyResult<Vec<String>> {
     let dataset = py
-        .detach(|| Dataset::open(&paths, None))
+        .detach(|| open(&paths, None, merge_schemas))
         .map_err(|error| to_py_err(py, &error.into()))?;
     let fields = dataset.schema().map(|schema| schema.fields());
     Ok((fields.into_iter().flatten())

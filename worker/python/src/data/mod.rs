@@ -9,7 +9,7 @@ use std::{
 use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
 use arrow_schema::DataType;
 use elasticrun_data::{
-    Dataset, DiskCache, OnError, ReaderOptions,
+    DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
 };
 use elasticrun_ledger::{ReadOrder, Split};
@@ -68,7 +68,7 @@ fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows, merge_schemas))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -88,12 +88,13 @@ impl Data {
         stripes: Option<NonZeroU32>,
         row_groups: Option<Bound<'_, PyAny>>,
         windows: Option<extent::NGramTuple>,
+        merge_schemas: bool,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
         let dataset = py
-            .detach(|| Dataset::open(&paths, cache))
+            .detach(|| extent::open(&paths, cache, merge_schemas))
             .map_err(|error| to_py_err(py, &error.into()))?;
         let predicate = condition.map(|condition| condition::read(&dataset, &condition));
         let otherwise = ReaderOptions::default();

@@ -63,6 +63,9 @@ class ParquetDataset:
         forms: forms of columns by name, where their type leaves a choice: ``{"tokens": Pad(0), "label": Fill(-1)}``. See
             :class:`Pad`, :class:`Pack`, :class:`Nest`, :class:`Fill` and :class:`Image`. A field of a structure is named
             ``place.x``.
+        merge_schemas: whether files may have different columns. The data set has the columns of all files; one that a file lacks is
+            null there. Integers and floats have the widest type of all files. By default, files must agree in the columns that
+            are read.
         shuffle: whether rows are shuffled, differently in each epoch.
         seed: key of the order. Must be the same in all workers.
         shuffle_rows: size of the shuffle buffer.
@@ -112,6 +115,7 @@ class ParquetDataset:
         lanes: int | None = None,
         columns: Sequence[str] | None = None,
         forms: Mapping[str, Form] | None = None,
+        merge_schemas: bool = False,
         shuffle: bool = True,
         seed: int = 0,
         shuffle_rows: int = 16_384,
@@ -179,7 +183,8 @@ class ParquetDataset:
             cache=None if cache is None else (cache, arguments.number_of_bytes("cache_size", cache_size)),
             stripes=stripes if deterministic else None,
             row_groups=selectors.chosen(row_groups, addresses),
-            windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
+            windows=None if ngram is None else ngram.windows(self._names(addresses, columns, merge_schemas)),
+            merge_schemas=merge_schemas,
         )
         self._steps = Steps(self._data)
         self._kinds = dict(self._data.schema())
@@ -372,9 +377,9 @@ class ParquetDataset:
             return batch.stored(column)
         return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
 
-    def _names(self, addresses: list[str], columns: Sequence[str] | None) -> list[str]:
+    def _names(self, addresses: list[str], columns: Sequence[str] | None, merge_schemas: bool) -> list[str]:
         """The columns of the files."""
-        return list(columns) if columns is not None else _native.columns(addresses)
+        return list(columns) if columns is not None else _native.columns(addresses, merge_schemas)
 
     @property
     def bytes_read(self) -> int:
