@@ -3,6 +3,7 @@
 
 #[cfg(any(test, fuzzing))]
 mod any_input;
+mod brotli;
 mod bytes;
 mod chunk_source;
 mod claims;

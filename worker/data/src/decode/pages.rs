@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection},
+    basic::Compression,
     errors::{ParquetError, Result as ParquetResult},
     file::{
         metadata::{ColumnChunkMetaData, ParquetMetaDataBuilder, page_index::PageIndexBuilder},
@@ -20,7 +21,7 @@ use parquet::{
 };
 
 use super::{
-    Decoder, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
+    Decoder, brotli, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
     column::GroupColumn, page_walk::PageWalk, widened,
 };
 use crate::{
@@ -252,7 +253,11 @@ fn needed_for(
     for page in pages {
         let page = bytes.get(page.clone());
         let page = page.map_err(|error| Error::corrupt(error.to_string()))?;
-        walk.add(&mut ChunkSource::Memory(page))?;
+        let mut source = ChunkSource::Memory(page);
+        walk.add(&mut source)?;
+        if let Compression::BROTLI(_) = chunk.compression() {
+            brotli::check_sizes(&mut source)?;
+        }
     }
     walk.needed(chunk, u64::from(rows))
 }
