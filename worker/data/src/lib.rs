@@ -74,4 +74,4 @@ pub use options::{OnError, ReaderOptions};
 pub use piece::{Cursor, Piece};
 pub use predicate::{Comparison, Decimal, Predicate, Value};
 pub use reader::{Reader, Skipped};
-pub use storage::DiskCache;
+pub use storage::{DiskCache, StorageOptions};

@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     error::{Error, Problem, Result},
-    storage::{self, CachedStorage, DiskCache, LocalStorage, Storage},
+    storage::{self, CachedStorage, DiskCache, LocalStorage, Storage, StorageOptions},
 };
 #[cfg(any(test, fuzzing))]
 pub use any_input::check_any_footer;
@@ -68,7 +68,7 @@ impl Dataset {
     }
 
     /// Opens paths of this host, with or without `file://`, as [`Self::open_local`] does, or addresses of an object
-    /// store: `s3://bucket/prefix`, `gs://bucket/prefix`. An address is a prefix, or the name of one object.
+    /// store: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. An address is a prefix, or the name of one object.
     /// Credentials and endpoints come from the environment variables of the cloud's own tools. All paths must be of
     /// one kind. The cache, if given, stores what is read.
     ///
@@ -76,7 +76,19 @@ impl Dataset {
     /// As [`Self::open_local`]. If an address has an unknown kind or another kind than the first, or if the directory
     /// of the cache cannot be created.
     pub fn open(paths: &[String], cache: Option<DiskCache>) -> Result<Self> {
-        let storage = storage::open(paths)?;
+        Self::open_with(paths, cache, &StorageOptions::default())
+    }
+
+    /// As [`Self::open`], with options of the object store, which precede the environment.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and if the object store has no such option or it is invalid.
+    pub fn open_with(
+        paths: &[String],
+        cache: Option<DiskCache>,
+        options: &StorageOptions,
+    ) -> Result<Self> {
+        let storage = storage::open(paths, options)?;
         match cache {
             None => Self::open_in(storage),
             Some(cache) => Self::open_in(Arc::new(CachedStorage::new(storage, cache)?)),
@@ -147,8 +159,13 @@ impl Dataset {
     ///
     /// # Errors
     /// If the file cannot be read, or is not a Parquet file.
-    pub fn note(paths: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        let storage = storage::open(paths)?;
+    pub fn note(
+        paths: &[String],
+        name: &str,
+        key: &str,
+        options: &StorageOptions,
+    ) -> Result<Option<Vec<u8>>> {
+        let storage = storage::open(paths, options)?;
         let Some(info) = storage.find_at_root(name)? else {
             return Ok(None);
         };

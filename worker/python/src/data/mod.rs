@@ -68,7 +68,7 @@ fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows, merge_schemas))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows, merge_schemas, storage_options))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -89,12 +89,13 @@ impl Data {
         row_groups: Option<Bound<'_, PyAny>>,
         windows: Option<extent::NGramTuple>,
         merge_schemas: bool,
+        storage_options: Option<extent::OptionMap>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
         let dataset = py
-            .detach(|| extent::open(&paths, cache, merge_schemas))
+            .detach(|| extent::open(&paths, cache, merge_schemas, storage_options))
             .map_err(|error| to_py_err(py, &error.into()))?;
         let predicate = condition.map(|condition| condition::read(&dataset, &condition));
         let otherwise = ReaderOptions::default();

@@ -47,8 +47,8 @@ class ParquetDataset:
 
     Args:
         paths: one or several files, directories, which are searched recursively, or patterns such as ``/data/part-*.parquet`` and
-            ``/data/**/*.parquet``. ``file://``, ``s3://`` and ``gs://`` addresses
-            take credentials from the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
+            ``/data/**/*.parquet``. ``file://``, ``s3://``, ``gs://``, ``az://`` and ``abfs://`` addresses take credentials from
+            ``storage_options`` or the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
             ignored.
         batch_size: rows of this worker at each step, at least 1. May differ between workers. Not for
             ``order="deterministic"``.
@@ -94,6 +94,9 @@ class ParquetDataset:
             ``codecs`` or an :class:`Image`, twice the number of ``transform_workers`` if that is more, and 0 otherwise: then
             columns are decoded as they are asked for. Row groups are always read ahead.
         ngram: windows in place of rows. Columns are then named "0/name", where 0 is the first row of the window.
+        storage_options: options of the object store by the names of the crate ``object_store``, such as
+            ``aws_access_key_id`` and ``azure_storage_account_key``. They precede the environment. Neither errors nor logs have
+            their values.
         cache: a local directory that caches remote files.
         cache_size: limit of the cache: bytes, or text such as "10 GiB".
         audit: a directory for the audit log, which proves that each row was used once.
@@ -132,6 +135,7 @@ class ParquetDataset:
         transform_workers: int = 0,
         prefetch: int | None = None,
         ngram: NGram | None = None,
+        storage_options: Mapping[str, str | bool | int] | None = None,
         cache: str | PathLike[str] | None = None,
         cache_size: int | str = "10 GiB",
         audit: str | PathLike[str] | None = None,
@@ -155,7 +159,8 @@ class ParquetDataset:
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         addresses = arguments.files(several)
-        self._fields = _stored_fields(addresses, codecs)
+        options = arguments.storage(storage_options)
+        self._fields = _stored_fields(addresses, codecs, options)
         self._transform = transform
         self._transform_workers = arguments.count("transform_workers", transform_workers)
         if transform_workers and transform is None:
@@ -182,9 +187,10 @@ class ParquetDataset:
             condition=where,
             cache=None if cache is None else (cache, arguments.number_of_bytes("cache_size", cache_size)),
             stripes=stripes if deterministic else None,
-            row_groups=selectors.chosen(row_groups, addresses),
-            windows=None if ngram is None else ngram.windows(self._names(addresses, columns, merge_schemas)),
+            row_groups=selectors.chosen(row_groups, addresses, options),
+            windows=None if ngram is None else ngram.windows(self._names(addresses, columns, merge_schemas, options)),
             merge_schemas=merge_schemas,
+            storage_options=options,
         )
         self._steps = Steps(self._data)
         self._kinds = dict(self._data.schema())
@@ -377,9 +383,15 @@ class ParquetDataset:
             return batch.stored(column)
         return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
 
-    def _names(self, addresses: list[str], columns: Sequence[str] | None, merge_schemas: bool) -> list[str]:
+    def _names(
+        self,
+        addresses: list[str],
+        columns: Sequence[str] | None,
+        merge_schemas: bool,
+        storage_options: dict[str, str] | None,
+    ) -> list[str]:
         """The columns of the files."""
-        return list(columns) if columns is not None else _native.columns(addresses, merge_schemas)
+        return list(columns) if columns is not None else _native.columns(addresses, merge_schemas, storage_options)
 
     @property
     def bytes_read(self) -> int:
@@ -513,13 +525,15 @@ class ParquetDataset:
             raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")
 
 
-def _stored_fields(addresses: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
+def _stored_fields(
+    addresses: list[str], codecs: str | None, storage_options: dict[str, str] | None
+) -> dict[str, petastorm.Field] | None:
     """The fields of a data set with codecs, by name."""
     if codecs is None:
         return None
     if codecs != "petastorm":
         raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
-    fields = petastorm.read_schema(addresses)
+    fields = petastorm.read_schema(addresses, storage_options)
     if fields is None:
         raise DataError(
             f"{addresses[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be"

@@ -100,7 +100,7 @@ class _Lookup:
         return set(self._index.values.get(value_key, ()))
 
 
-def chosen(given: Any, paths: Sequence[str]) -> Any:
+def chosen(given: Any, paths: Sequence[str], storage_options: Mapping[str, str] | None = None) -> Any:
     """Converts the argument ``row_groups`` for the native module: None, conditions, or a function from all row groups to numbers.
 
     Raises:
@@ -114,7 +114,7 @@ def chosen(given: Any, paths: Sequence[str]) -> Any:
     ):
         return given
     if isinstance(given, Selector):
-        wanted = _selected(given, paths)
+        wanted = _selected(given, paths, storage_options)
         return lambda groups: _numbers(wanted, groups)
     if callable(given):
         return lambda groups: {group[0] for group in groups if given(RowGroup(*group))}
@@ -133,8 +133,8 @@ def _numbers(wanted: set[int], groups: Sequence[tuple[Any, ...]]) -> set[int]:
     return wanted
 
 
-def _selected(selector: Selector, paths: Sequence[str]) -> set[int]:
-    indexes = read_indexes(paths)
+def _selected(selector: Selector, paths: Sequence[str], storage_options: Mapping[str, str] | None) -> set[int]:
+    indexes = read_indexes(paths, storage_options)
     for name in selector.get_index_names():
         if name not in indexes:
             known = ", ".join(sorted(indexes)) or "none"
