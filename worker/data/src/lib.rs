@@ -51,6 +51,7 @@ mod error;
 mod group_order;
 mod image;
 mod image_batch;
+mod lookup;
 mod ngram;
 mod options;
 pub mod parts;

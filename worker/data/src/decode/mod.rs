@@ -114,6 +114,31 @@ impl Decoder {
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
+    /// Reads and decodes at least these rows of a row group, which are sorted: the columns, and the rows that they hold, or `None`
+    /// if they hold all. Blocks.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub(crate) fn decode_rows(
+        &self,
+        group: u32,
+        rows: &[u32],
+    ) -> Result<(Vec<DecodedColumn>, Option<RowRanges>)> {
+        let index = self.dataset.groups()[group as usize].index as usize;
+        let file = self.dataset.file_of(group);
+        let decode = || {
+            self.check_claims(&self.selection, group)?;
+            let ranges = rows.iter().map(|row| *row..*row + 1);
+            match self.some_rows(&self.selection, group, ranges)? {
+                Some((columns, held)) => Ok((columns, Some(held))),
+                None => Ok((self.columns(&self.selection, group)?, None)),
+            }
+        };
+        caught_panic::catch(decode)
+            .unwrap_or_else(|panic| Err(Error::corrupt(panic)))
+            .map_err(|error: Error| error.in_file(&file.info.name).in_row_group(index))
+    }
+
     /// Bytes of row groups that were read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)

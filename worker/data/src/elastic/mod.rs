@@ -25,7 +25,7 @@ use self::{
     identity::this_worker,
     throughput::Throughput,
 };
-use crate::{Batch, Dataset, ReaderOptions, Skipped};
+use crate::{Batch, Dataset, ReaderOptions, Skipped, decode::Decoder, lookup};
 
 /// Options of elastic reading.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct Elastic {
     reader: EpochReader,
     position: Position,
     owner: Owner,
+    /// Decodes single rows, beside the reader.
+    lookup: Option<Decoder>,
     /// Whether it has entered a round. Only then it returns rows.
     entered: bool,
     /// Widths of the columns in the last batch with rows; empty before it.
@@ -88,6 +90,7 @@ impl Elastic {
             options,
             position,
             owner: this_worker(),
+            lookup: None,
             entered: false,
             widths: Vec::new(),
             stale: true,
@@ -270,6 +273,27 @@ impl Elastic {
             true => Ok(self.ahead.get(steps).map(|drawn| &drawn.batch)),
             false => Ok(None),
         }
+    }
+
+    /// The rows with these numbers, in this order, whether they are of this worker or not. Rows are numbered from 0 in the order of
+    /// the files and within them, before any predicate. No row counts as processed, and no worker needs to have entered a round.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if there is no such row, or if a row group cannot be read.
+    pub fn rows_at(&mut self, numbers: &[u64]) -> Result<Batch, Error> {
+        let decoder = match self.lookup.take() {
+            Some(decoder) => decoder,
+            None => {
+                let options = ReaderOptions {
+                    predicate: None,
+                    ngram: None,
+                    ..self.options.reader.clone()
+                };
+                Decoder::new(self.dataset.clone(), &options)?
+            }
+        };
+        let decoder = self.lookup.insert(decoder);
+        Ok(lookup::rows_at(&self.dataset, decoder, numbers)?)
     }
 
     /// How often rows were assigned to this reader. What [`Elastic::look_ahead`] returned holds as long as the number stays the

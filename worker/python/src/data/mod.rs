@@ -250,6 +250,11 @@ impl Data {
         Ok(batch.map(Batch))
     }
 
+    /// The rows with these numbers, which do not count as processed.
+    fn rows_at(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Batch> {
+        detached(py, self, |data| data.rows_at(&numbers)).map(Batch)
+    }
+
     /// Ends the epoch, since no worker has a row left for the steps that remain. False if this worker has rows.
     fn skip_empty_steps(&self, py: Python<'_>) -> PyResult<bool> {
         detached(py, self, |data| Ok(data.skip_empty_steps()))

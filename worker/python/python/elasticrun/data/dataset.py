@@ -354,6 +354,24 @@ class ParquetDataset:
         called = processes.call(batch)
         return lambda timeout: TransformedBatch(batch, called(timeout))
 
+    def rows_at(self, numbers: Sequence[int]) -> Batch:
+        """The rows with these numbers, in this order, for looking at data. Rows are numbered from 0 in the order of the files and
+        within them. Negative numbers count from the end.
+
+        Any worker may call it at any time, with or without a job: no row counts as processed. Rows that ``where`` leaves out have
+        numbers, too. ``forms`` and ``codecs`` apply, ``transform`` does not.
+
+        Raises:
+            DataError: a row group cannot be read.
+            IndexError: there is no such row.
+        """
+        rows = self.rows
+        found = [int(number) + (rows if number < 0 else 0) for number in numbers]
+        for given, number in zip(numbers, found, strict=True):
+            if not 0 <= number < rows:
+                raise IndexError(f"there is no row {given}: the data set has {rows:,} rows, from 0")
+        return self._batch(self._data.rows_at(found))
+
     @property
     def passes(self) -> float:
         """Approximate number of times that this worker decodes each of its row groups in an epoch. More than 1 if ``memory``
