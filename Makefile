@@ -153,8 +153,9 @@ test-cloud: setup ## Cloud plugins against simulated services, and jobs on them
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
-test-s3: ## The Parquet reader and durable commits against simulated S3 and Google Cloud Storage
+test-s3: ## The Parquet reader and durable commits against simulated S3 and Google Cloud Storage, and the reader against Azurite
 	worker/data/tests/s3.sh
+	worker/data/tests/azure.sh
 
 test-petastorm: ## The readers compared with Petastorm 0.13.1: seeds, shards, and data sets that it writes with Spark; needs Java
 	worker/python/test_petastorm.sh

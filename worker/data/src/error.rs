@@ -154,7 +154,7 @@ pub enum Problem {
 }
 
 /// The codecs that are built in, in a message.
-const READABLE_CODECS: &str = "none, snappy, gzip, lz4 and zstd";
+const READABLE_CODECS: &str = "none, snappy, gzip, lz4, zstd and brotli";
 
 impl Error {
     /// The file, the row group and the column, as far as they are known.

@@ -9,7 +9,9 @@ use std::{fs, path::Path, sync::Arc};
 use arrow_array::{Array, Int64Array, StringArray};
 use arrow_schema::DataType;
 use common::{drain, ids, reader, rows, three_files, write};
-use elasticrun_data::{Batch, Comparison, Dataset, Predicate, Problem, ReaderOptions, Value};
+use elasticrun_data::{
+    Batch, Comparison, Dataset, Predicate, Problem, ReaderOptions, StorageOptions, Value,
+};
 use parquet::file::{metadata::KeyValue, properties::WriterProperties};
 
 /// Six files of ten rows: two days, three kinds.
@@ -172,7 +174,7 @@ fn notes_of_a_writer_are_found_beside_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
     let paths = [directory.path().to_str().unwrap().to_owned()];
-    let found = |key| Dataset::note(&paths, "_common_metadata", key);
+    let found = |key| Dataset::note(&paths, "_common_metadata", key, &StorageOptions::default());
     assert_eq!(found("schema").unwrap(), None);
     let entry = KeyValue::new("schema".to_owned(), "of a kind".to_owned());
     let properties = WriterProperties::builder()

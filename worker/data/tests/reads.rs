@@ -14,7 +14,7 @@ use common::{drain, reader, write_with};
 use elasticrun_core::random::Random;
 use elasticrun_data::{Dataset, ReaderOptions};
 use parquet::{
-    basic::{Compression, ZstdLevel},
+    basic::{BrotliLevel, Compression, ZstdLevel},
     file::properties::WriterProperties,
 };
 
@@ -69,7 +69,11 @@ fn ragged_columns_are_read_once() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.parquet");
-    for compression in [Compression::SNAPPY, Compression::ZSTD(ZstdLevel::default())] {
+    for compression in [
+        Compression::SNAPPY,
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::BROTLI(BrotliLevel::default()),
+    ] {
         for column in &columns {
             let there = write(&path, column.clone(), compression);
             let dataset = Arc::new(Dataset::open_local([&path]).unwrap());

@@ -202,6 +202,7 @@ fn all_types_survive_all_ways_of_writing() {
         Compression::ZSTD(ZstdLevel::default()),
         Compression::LZ4_RAW,
         Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
     ];
     for codec in codecs {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {

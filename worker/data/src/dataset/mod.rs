@@ -7,23 +7,25 @@
 mod any_input;
 mod footer;
 mod footer_check;
+mod merge;
 mod note;
 mod partition;
 mod schema;
 
 use std::{path::PathBuf, sync::Arc};
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{Fields, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     error::{Error, Problem, Result},
-    storage::{self, CachedStorage, DiskCache, LocalStorage, Storage},
+    storage::{self, CachedStorage, DiskCache, LocalStorage, Storage, StorageOptions},
 };
 #[cfg(any(test, fuzzing))]
 pub use any_input::check_any_footer;
 use footer::{DataFile, file_end, read_footers};
+pub(crate) use merge::widen;
 use partition::PartitionColumns;
 pub(crate) use partition::PartitionValue;
 pub(crate) use schema::{ColumnSource, Selection};
@@ -35,8 +37,10 @@ pub struct Dataset {
     files: Vec<DataFile>,
     groups: Vec<RowGroup>,
     partitions: PartitionColumns,
-    /// The schema of the first file, followed by partition columns; `None` if there is no file.
+    /// The schema of the first file, or of all files if schemas are merged, followed by partition columns; `None` if there is
+    /// no file.
     schema: Option<SchemaRef>,
+    merges_schemas: bool,
 }
 
 /// A row group of a data set.
@@ -64,7 +68,7 @@ impl Dataset {
     }
 
     /// Opens paths of this host, with or without `file://`, as [`Self::open_local`] does, or addresses of an object
-    /// store: `s3://bucket/prefix`, `gs://bucket/prefix`. An address is a prefix, or the name of one object.
+    /// store: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. An address is a prefix, or the name of one object.
     /// Credentials and endpoints come from the environment variables of the cloud's own tools. All paths must be of
     /// one kind. The cache, if given, stores what is read.
     ///
@@ -72,7 +76,19 @@ impl Dataset {
     /// As [`Self::open_local`]. If an address has an unknown kind or another kind than the first, or if the directory
     /// of the cache cannot be created.
     pub fn open(paths: &[String], cache: Option<DiskCache>) -> Result<Self> {
-        let storage = storage::open(paths)?;
+        Self::open_with(paths, cache, &StorageOptions::default())
+    }
+
+    /// As [`Self::open`], with options of the object store, which precede the environment.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and if the object store has no such option or it is invalid.
+    pub fn open_with(
+        paths: &[String],
+        cache: Option<DiskCache>,
+        options: &StorageOptions,
+    ) -> Result<Self> {
+        let storage = storage::open(paths, options)?;
         match cache {
             None => Self::open_in(storage),
             Some(cache) => Self::open_in(Arc::new(CachedStorage::new(storage, cache)?)),
@@ -100,20 +116,29 @@ impl Dataset {
         let partitions = PartitionColumns::from_names(
             files.iter().map(|file| storage.relative_name(&file.info)),
         );
-        let schema = files.first().map(|first| {
-            let in_files = first.metadata.schema().fields();
-            let in_names = partitions
-                .fields()
-                .filter(|field| in_files.find(field.name()).is_none());
-            Schema::new(in_files.iter().chain(in_names).cloned().collect::<Vec<_>>()).into()
-        });
+        let schema = (files.first())
+            .map(|first| with_partitions(first.metadata.schema().fields(), &partitions));
         Ok(Self {
             storage,
             files,
             groups,
             partitions,
             schema,
+            merges_schemas: false,
         })
+    }
+
+    /// Takes the columns of all files, in the order in which they appear. In files that lack a column it is null. Numbers may
+    /// have different widths: the column has the widest type. Without this, files must agree in the columns that are read.
+    ///
+    /// # Errors
+    /// If two files have a column with types that are not numbers of one kind; it names both.
+    pub fn merge_schemas(mut self) -> Result<Self> {
+        if let Some(fields) = merge::fields(&self.files)? {
+            self.schema = Some(with_partitions(&fields, &self.partitions));
+        }
+        self.merges_schemas = true;
+        Ok(self)
     }
 
     /// Keeps the row groups for which `keep` returns true, and renumbers them. The result is another data set: all
@@ -129,12 +154,18 @@ impl Dataset {
     }
 
     /// Metadata of the whole data set: the value of `key` in the footer of the file `name` in the first path, such as
-    /// `_common_metadata`. `None` if the file or the key does not exist. Paths are as for [`Self::open`].
+    /// `_common_metadata`. `None` if the file or the key does not exist. Paths and options are as for
+    /// [`Self::open_with`].
     ///
     /// # Errors
     /// If the file cannot be read, or is not a Parquet file.
-    pub fn note(paths: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        let storage = storage::open(paths)?;
+    pub fn note(
+        paths: &[String],
+        name: &str,
+        key: &str,
+        options: &StorageOptions,
+    ) -> Result<Option<Vec<u8>>> {
+        let storage = storage::open(paths, options)?;
         let Some(info) = storage.find_at_root(name)? else {
             return Ok(None);
         };
@@ -189,8 +220,8 @@ impl Dataset {
         &self.files[file as usize].info.name
     }
 
-    /// The schema of the first file, followed by the columns from directory names (`day=3/x.parquet`). `None` if there
-    /// is no file.
+    /// The schema of the first file, or of all files after [`Self::merge_schemas`], followed by the columns from directory names
+    /// (`day=3/x.parquet`). `None` if there is no file.
     pub fn schema(&self) -> Option<&SchemaRef> {
         self.schema.as_ref()
     }
@@ -198,6 +229,10 @@ impl Dataset {
     /// The columns from directory names.
     pub(crate) fn partitions(&self) -> &PartitionColumns {
         &self.partitions
+    }
+
+    pub(crate) fn merges_schemas(&self) -> bool {
+        self.merges_schemas
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {
@@ -211,6 +246,14 @@ impl Dataset {
     pub(crate) fn file_of(&self, group: u32) -> &DataFile {
         &self.files[self.groups[group as usize].file as usize]
     }
+}
+
+/// Columns of files, followed by those from directory names.
+fn with_partitions(in_files: &Fields, partitions: &PartitionColumns) -> SchemaRef {
+    let in_names = partitions
+        .fields()
+        .filter(|field| in_files.find(field.name()).is_none());
+    Schema::new(in_files.iter().chain(in_names).cloned().collect::<Vec<_>>()).into()
 }
 
 fn hash_shape(hash: &mut Xxh3, group: &RowGroup) {

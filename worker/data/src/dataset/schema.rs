@@ -1,4 +1,4 @@
-//! The selected columns, and whether the files agree in them.
+//! The selected columns, and whether the files agree in them. By choice they need not: see `merge.rs`.
 
 use arrow_schema::{Field, FieldRef, Schema, SchemaRef};
 
@@ -19,7 +19,7 @@ pub(crate) struct Selection {
 pub(crate) enum ColumnSource {
     /// The file: the index among its top-level columns.
     Column(usize),
-    /// The directory name.
+    /// The directory name. Null if the file lacks the column.
     Partition(PartitionValue),
 }
 
@@ -27,8 +27,8 @@ impl Selection {
     /// Selects `names`, or all columns of the first file.
     ///
     /// # Errors
-    /// If a column does not exist, or if a file lacks it or has it with another type. Nullability may differ between
-    /// files.
+    /// If a column does not exist, or if a file lacks it or has it with another type and schemas are not merged. Nullability
+    /// may differ between files.
     pub(crate) fn new(dataset: &Dataset, names: Option<&[String]>) -> Result<Self> {
         let (Some(first), Some(first_schema)) = (dataset.files().first(), dataset.schema()) else {
             return Ok(Self {
@@ -49,6 +49,12 @@ impl Selection {
             let mut file_sources = Vec::with_capacity(fields.len());
             for field in &mut fields {
                 let found = find_in(file.metadata.schema(), dataset.partitions(), number, field);
+                if dataset.merges_schemas() {
+                    // The schema of the data set is that of all files.
+                    let missing = || ColumnSource::Partition(PartitionValue::Null);
+                    file_sources.push(found.map_or_else(missing, |(_, source)| source));
+                    continue;
+                }
                 let (found, source) = found.ok_or_else(|| {
                     let first = first.info.name.clone();
                     Error::from(Problem::ColumnMissing { first })

@@ -36,15 +36,13 @@ fn check_codec(codec: Compression) -> Result<()> {
         | Compression::GZIP(_)
         | Compression::LZ4
         | Compression::LZ4_RAW
-        | Compression::ZSTD(_) => Ok(()),
-        Compression::BROTLI(_) => Err(unsupported("brotli")),
-        Compression::LZO => Err(unsupported("lzo")),
+        | Compression::ZSTD(_)
+        | Compression::BROTLI(_) => Ok(()),
+        Compression::LZO => {
+            let codec = "lzo".to_owned();
+            Err(Problem::UnsupportedCodec { codec }.into())
+        }
     }
-}
-
-fn unsupported(codec: &str) -> Error {
-    let codec = codec.to_owned();
-    Problem::UnsupportedCodec { codec }.into()
 }
 
 /// # Errors

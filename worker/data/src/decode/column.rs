@@ -12,12 +12,13 @@ use parquet::{
             ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
         },
     },
-    basic::Type as Physical,
+    basic::{Compression, Type as Physical},
     file::metadata::ColumnChunkMetaData,
     schema::types::ColumnDescriptor,
 };
 
 use super::{
+    brotli,
     bytes::GroupBytes,
     chunk_source::ChunkSource,
     claims::check_memory,
@@ -159,7 +160,11 @@ impl GroupColumn<'_> {
         let mut needed = 0_u64;
         for (_, chunk) in super::leaves(self.metadata, self.group, &[self.column]) {
             let mut pages = PageWalk::default();
-            pages.add(&mut ChunkSource::Memory(bytes.chunk(chunk)?))?;
+            let mut source = ChunkSource::Memory(bytes.chunk(chunk)?);
+            pages.add(&mut source)?;
+            if let Compression::BROTLI(_) = chunk.compression() {
+                brotli::check_sizes(&mut source)?;
+            }
             needed = needed.saturating_add(pages.needed(chunk, rows)?);
         }
         Ok(needed)

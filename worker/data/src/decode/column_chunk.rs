@@ -4,6 +4,7 @@ use bytes::Bytes;
 use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
+    brotli,
     chunk_source::ChunkSource,
     header::{PageType, RLE},
     page_walk::PageWalk,
@@ -160,11 +161,15 @@ fn uncompressed_bytes(
 
 /// Whether this module decompresses the codec.
 pub(super) fn is_decompressed_here(compression: Compression) -> bool {
-    matches!(compression, Compression::SNAPPY | Compression::ZSTD(_))
+    matches!(
+        compression,
+        Compression::BROTLI(_) | Compression::SNAPPY | Compression::ZSTD(_)
+    )
 }
 
 enum Codec {
     None,
+    Brotli,
     Snappy(snap::raw::Decoder),
     Zstd(zstd::bulk::Decompressor<'static>),
 }
@@ -173,6 +178,7 @@ impl Codec {
     fn from_compression(compression: Compression) -> Result<Option<Self>> {
         Ok(Some(match compression {
             Compression::UNCOMPRESSED => Self::None,
+            Compression::BROTLI(_) => Self::Brotli,
             Compression::SNAPPY => Self::Snappy(snap::raw::Decoder::new()),
             Compression::ZSTD(_) => {
                 Self::Zstd(zstd::bulk::Decompressor::new().map_err(Problem::Io)?)
@@ -201,6 +207,7 @@ impl Codec {
         }
         let filled = match self {
             Self::None => 0,
+            Self::Brotli => brotli::decompress(page, dst)?,
             Self::Snappy(decoder) => decoder
                 .decompress(page, dst)
                 .map_err(|error| Error::corrupt(error.to_string()))?,

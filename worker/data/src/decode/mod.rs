@@ -3,6 +3,7 @@
 
 #[cfg(any(test, fuzzing))]
 mod any_input;
+mod brotli;
 mod bytes;
 mod chunk_source;
 mod claims;
@@ -31,7 +32,7 @@ use std::{
     },
 };
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 #[cfg(any(test, fuzzing))]
@@ -47,7 +48,7 @@ use crate::{
     buffers::BufferPool,
     caught_panic,
     column::DecodedColumn,
-    dataset::{ColumnSource, Dataset, Selection},
+    dataset::{ColumnSource, Dataset, Selection, widen},
     error::{Error, Problem, Result},
     ngram::{NGram, NGramPlan},
     options::ReaderOptions,
@@ -111,6 +112,31 @@ impl Decoder {
         caught_panic::catch(|| self.decode_group(group))
             .unwrap_or_else(|panic| Err(Error::corrupt(panic)))
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
+    }
+
+    /// Reads and decodes at least these rows of a row group, which are sorted: the columns, and the rows that they hold, or `None`
+    /// if they hold all. Blocks.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub(crate) fn decode_rows(
+        &self,
+        group: u32,
+        rows: &[u32],
+    ) -> Result<(Vec<DecodedColumn>, Option<RowRanges>)> {
+        let index = self.dataset.groups()[group as usize].index as usize;
+        let file = self.dataset.file_of(group);
+        let decode = || {
+            self.check_claims(&self.selection, group)?;
+            let ranges = rows.iter().map(|row| *row..*row + 1);
+            match self.some_rows(&self.selection, group, ranges)? {
+                Some((columns, held)) => Ok((columns, Some(held))),
+                None => Ok((self.columns(&self.selection, group)?, None)),
+            }
+        };
+        caught_panic::catch(decode)
+            .unwrap_or_else(|panic| Err(Error::corrupt(panic)))
+            .map_err(|error: Error| error.in_file(&file.info.name).in_row_group(index))
     }
 
     /// Bytes of row groups that were read so far.
@@ -184,10 +210,15 @@ impl Decoder {
         }
         // A bit of a predicate's result, and the columns from directory names.
         let rows = u64::from(row_group.rows);
-        let in_names = (selection.sources(row_group.file).iter()).map(|source| match source {
-            ColumnSource::Partition(value) => value.bytes(rows),
-            ColumnSource::Column(_) => 0,
-        });
+        let sources = selection.sources(row_group.file).iter();
+        let in_names =
+            (sources.zip(selection.schema.fields())).map(|(source, field)| match source {
+                ColumnSource::Partition(value) => {
+                    let constant = rows.saturating_mul(width(field.data_type()) as u64);
+                    value.bytes(rows).max(constant)
+                }
+                ColumnSource::Column(_) => 0,
+            });
         check_memory(in_names.fold(rows / 8, u64::saturating_add))
     }
 
@@ -239,11 +270,11 @@ impl Decoder {
         let file = self.dataset.file_of(group);
         let open = self.dataset.storage().open(&file.info)?;
         let all = || (selection.sources(row_group.file).iter()).zip(selection.schema.fields());
-        let group_column = |column, field| GroupColumn {
+        let group_column = |column: usize| GroupColumn {
             metadata: &file.metadata,
             group: row_group.index as usize,
             column,
-            field,
+            field: file.metadata.schema().field(column),
         };
         let mut decoded: Vec<Option<DecodedColumn>> = Vec::new();
         let mut rest = Vec::new();
@@ -253,7 +284,7 @@ impl Decoder {
                     Some(value.column(field, row_group.rows as usize))
                 }
                 (ColumnSource::Column(column), Some(open)) => self
-                    .decode_from_file(&group_column(*column, field), open)
+                    .decode_from_file(&group_column(*column), open)
                     .map_err(|error| error.in_column(field.name()))?,
                 (ColumnSource::Column(_), None) => None,
             });
@@ -265,13 +296,20 @@ impl Decoder {
         let bytes = self.read_ranges(&file.info, ranges)?;
         (decoded.into_iter().zip(all()))
             .map(|(decoded, (source, field))| match (decoded, source) {
-                (None, ColumnSource::Column(column)) => self
-                    .decode_from_memory(&group_column(*column, field), &bytes)
-                    .map_err(|error| error.in_column(field.name())),
+                (Some(decoded), ColumnSource::Partition(_)) => Ok(decoded),
+                (decoded, ColumnSource::Column(column)) => {
+                    let column = group_column(*column);
+                    let decoded = match decoded {
+                        Some(decoded) => Ok(decoded),
+                        None => self.decode_from_memory(&column, &bytes),
+                    };
+                    decoded
+                        .and_then(|decoded| widened(decoded, column.field, field))
+                        .map_err(|error| error.in_column(field.name()))
+                }
                 (None, ColumnSource::Partition(value)) => {
                     Ok(value.column(field, row_group.rows as usize))
                 }
-                (Some(decoded), _) => Ok(decoded),
             })
             .collect()
     }
@@ -321,6 +359,17 @@ impl Decoder {
         self.bytes_read.fetch_add(bytes.total(), Ordering::Relaxed);
         Ok(bytes)
     }
+}
+
+/// A column of a file as one of the data set, which may have a wider type.
+fn widened(decoded: DecodedColumn, from: &Field, to: &Field) -> Result<DecodedColumn> {
+    if from.data_type().equals_datatype(to.data_type()) {
+        return Ok(decoded);
+    }
+    let array = decoded.array(from.data_type()).clone();
+    widen(array, to.data_type())
+        .map(DecodedColumn::from_array)
+        .ok_or_else(|| Error::corrupt("it has another type than its footer says"))
 }
 
 /// The chunks of some top-level columns, with the index of their leaf.

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection},
+    basic::Compression,
     errors::{ParquetError, Result as ParquetResult},
     file::{
         metadata::{ColumnChunkMetaData, ParquetMetaDataBuilder, page_index::PageIndexBuilder},
@@ -20,8 +21,8 @@ use parquet::{
 };
 
 use super::{
-    Decoder, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
-    column::GroupColumn, page_walk::PageWalk,
+    Decoder, brotli, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
+    column::GroupColumn, page_walk::PageWalk, widened,
 };
 use crate::{
     column::DecodedColumn,
@@ -57,13 +58,17 @@ impl Decoder {
             return Ok(None);
         };
         let bytes = self.read(group, ranges.clone())?;
-        let schema = self.dataset.file_of(group).metadata.parquet_schema();
+        let metadata = &self.dataset.file_of(group).metadata;
+        let (schema, file_schema) = (metadata.parquet_schema(), metadata.schema());
         let mut columns = Vec::new();
         for ((leaf, chunk), range) in leaves.iter().zip(ranges) {
             let descriptor = schema.column(*leaf);
             let name = schema.get_column_root(*leaf).name();
             // Lists and structures have no usable statistics.
-            let Ok(field) = filter.selection.schema.field_with_name(name) else {
+            if filter.selection.schema.field_with_name(name).is_err() {
+                continue;
+            }
+            let Ok(field) = file_schema.field_with_name(name) else {
                 continue;
             };
             if descriptor.max_rep_level() > 0 || schema.get_column_root(*leaf).is_group() {
@@ -151,10 +156,11 @@ impl Decoder {
                     metadata: &metadata,
                     group: 0,
                     column: *column,
-                    field,
+                    field: metadata.schema().field(*column),
                 }
                 .with_arrow(&bytes, Some((rows.clone(), wanted.length() as usize)))
                 .map(DecodedColumn::from_array)
+                .and_then(|decoded| widened(decoded, metadata.schema().field(*column), field))
                 .map_err(|error| error.in_column(field.name())),
             })
             .collect::<Result<_>>()?;
@@ -247,7 +253,11 @@ fn needed_for(
     for page in pages {
         let page = bytes.get(page.clone());
         let page = page.map_err(|error| Error::corrupt(error.to_string()))?;
-        walk.add(&mut ChunkSource::Memory(page))?;
+        let mut source = ChunkSource::Memory(page);
+        walk.add(&mut source)?;
+        if let Compression::BROTLI(_) = chunk.compression() {
+            brotli::check_sizes(&mut source)?;
+        }
     }
     walk.needed(chunk, u64::from(rows))
 }

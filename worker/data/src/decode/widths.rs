@@ -3,7 +3,7 @@
 use arrow_schema::DataType;
 
 use super::Decoder;
-use crate::{caught_panic, dataset::Selection, error::Result};
+use crate::{RowGroup, caught_panic, dataset::Selection, error::Result};
 
 /// Row groups that are tried, if some cannot be read.
 const TRIES: usize = 3;
@@ -38,8 +38,11 @@ impl Decoder {
         }
         let selection = Selection::new(&self.dataset, Some(&names)).ok()?;
         let groups = (0..).zip(self.dataset.groups());
-        let groups = groups.filter(|(_, known)| known.rows > 0).take(TRIES);
-        let mut tried = groups.map(|(group, _)| {
+        let mut groups: Vec<(u32, &RowGroup)> =
+            groups.filter(|(_, known)| known.rows > 0).collect();
+        // A file may lack columns.
+        groups.sort_by_key(|(_, known)| names.len() - selection.columns(known.file).len());
+        let mut tried = groups.into_iter().take(TRIES).map(|(group, _)| {
             caught_panic::catch(|| self.widths_in(&selection, group))
                 .ok()
                 .and_then(Result::ok)

@@ -16,6 +16,8 @@
 //! - `rows` are the rows of batches, by row group.
 //! - `spans` are the positions `lo..hi` in the order of the row group that were processed, also those of rows that a predicate
 //!   has dropped. Each position of a row group is in one span.
+//! - `left_out` are the positions that `drop_last` has left out of an epoch, as `spans`. In `sealed` lines it is the number of
+//!   rows of all workers that it leaves out of this epoch, which has ended. Without `drop_last` there is neither.
 //! - `skipped` counts those of `spans` that could not be read.
 //!
 //! Rows and spans are written before any worker can seal the commit, so each committed row is in a file. A commit is void
@@ -29,6 +31,7 @@ use std::{
     path::Path,
 };
 
+use elasticrun_ledger::{Piece, Segment};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Batch, Dataset, ReaderOptions};
@@ -49,6 +52,8 @@ pub(super) struct Audit {
 struct Processed {
     rows: BTreeMap<u32, Vec<u32>>,
     spans: BTreeMap<u32, Vec<(u32, u32)>>,
+    /// Positions that are not processed, since they were no complete step.
+    left_out: BTreeMap<u32, Vec<(u32, u32)>>,
     /// Positions of `spans` that could not be read.
     skipped: u64,
 }
@@ -58,6 +63,8 @@ struct Processed {
 pub(super) struct EpochPosition {
     pub(super) epoch: u64,
     pub(super) left: u64,
+    /// Rows that `drop_last` leaves out of the epoch, if it has ended.
+    pub(super) left_out: u64,
 }
 
 impl Audit {
@@ -101,23 +108,34 @@ impl Audit {
         }
     }
 
+    /// The epoch has ended without these positions.
+    pub(super) fn left_out(&mut self, epoch: u64, segments: impl Iterator<Item = Segment>) {
+        for segment in segments {
+            let Piece { group, lo, hi } = segment.piece;
+            let left_out = &mut self.processed.entry(epoch).or_default().left_out;
+            left_out.entry(group).or_default().push((lo, hi));
+        }
+    }
+
     pub(super) fn reported(&mut self, commit: &str) -> io::Result<()> {
         for (epoch, processed) in std::mem::take(&mut self.processed) {
             let Processed {
                 rows,
                 spans,
+                left_out,
                 skipped,
             } = processed;
             let rows: Vec<String> = (rows.into_iter())
                 .map(|(group, rows)| format!("\"{group}\":{rows:?}"))
                 .collect();
-            let spans: Vec<String> = (spans.into_iter())
-                .map(|(group, spans)| format!("\"{group}\":[{}]", pairs(&joined(spans))))
-                .collect();
+            let left_out = match left_out.is_empty() {
+                true => String::new(),
+                false => format!(",\"left_out\":{{{}}}", by_group(left_out)),
+            };
             self.line(&format!(
-                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}},\"spans\":{{{}}},\"skipped\":{skipped}}}",
+                "{{\"commit\":\"{commit}\",\"epoch\":{epoch},\"rows\":{{{}}},\"spans\":{{{}}},\"skipped\":{skipped}{left_out}}}",
                 rows.join(","),
-                spans.join(","),
+                by_group(spans),
             ))?;
         }
         self.reported = Some(commit.to_owned());
@@ -125,10 +143,14 @@ impl Audit {
     }
 
     pub(super) fn sealed(&mut self, at: EpochPosition) -> io::Result<()> {
-        let EpochPosition { epoch, left } = at;
+        let EpochPosition { epoch, left, .. } = at;
+        let left_out = match at.left_out {
+            0 => String::new(),
+            rows => format!(",\"left_out\":{rows}"),
+        };
         match self.reported.take() {
             Some(commit) => self.line(&format!(
-                "{{\"sealed\":\"{commit}\",\"epoch\":{epoch},\"left\":{left}}}"
+                "{{\"sealed\":\"{commit}\",\"epoch\":{epoch},\"left\":{left}{left_out}}}"
             )),
             None => Ok(()),
         }
@@ -141,7 +163,7 @@ impl Audit {
         at: EpochPosition,
     ) -> io::Result<()> {
         self.rolled_back();
-        let EpochPosition { epoch, left } = at;
+        let EpochPosition { epoch, left, .. } = at;
         let base = base.map_or("null".to_owned(), |base| format!("\"{base}\""));
         let dataset = &self.dataset;
         self.line(&format!(
@@ -183,6 +205,14 @@ fn reader_key(options: &ReaderOptions) -> u64 {
     let seed = options.shuffle.then_some(options.seed);
     let key = format!("{:?} {:?} {seed:?}", options.predicate, options.ngram);
     xxh3_64(key.as_bytes())
+}
+
+/// Spans by row group, as the entries of an object.
+fn by_group(spans: BTreeMap<u32, Vec<(u32, u32)>>) -> String {
+    let groups: Vec<String> = (spans.into_iter())
+        .map(|(group, spans)| format!("\"{group}\":[{}]", pairs(&joined(spans))))
+        .collect();
+    groups.join(",")
 }
 
 /// Spans in order; adjacent ones become one. Spans that overlap stay, so that the audit finds them.

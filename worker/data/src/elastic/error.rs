@@ -25,4 +25,7 @@ pub enum Error {
         "rows are read before the data set has entered a round: is it part of the state that is trained?"
     )]
     Outside,
+    /// An option is set too late.
+    #[error("drop_last is set before the first round: pass it to the data set")]
+    Late,
 }

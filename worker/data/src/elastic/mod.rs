@@ -25,7 +25,7 @@ use self::{
     identity::this_worker,
     throughput::Throughput,
 };
-use crate::{Batch, Dataset, ReaderOptions, Skipped};
+use crate::{Batch, Dataset, ReaderOptions, Skipped, decode::Decoder, lookup};
 
 /// Options of elastic reading.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct Elastic {
     reader: EpochReader,
     position: Position,
     owner: Owner,
+    /// Decodes single rows, beside the reader.
+    lookup: Option<Decoder>,
     /// Whether it has entered a round. Only then it returns rows.
     entered: bool,
     /// Widths of the columns in the last batch with rows; empty before it.
@@ -88,6 +90,7 @@ impl Elastic {
             options,
             position,
             owner: this_worker(),
+            lookup: None,
             entered: false,
             widths: Vec::new(),
             stale: true,
@@ -106,6 +109,20 @@ impl Elastic {
     pub fn audit(&mut self, directory: &Path) -> Result<(), Error> {
         let audit = Audit::create(directory, &self.dataset, &self.options.reader);
         self.audit = Some(audit.map_err(Error::Audit)?);
+        Ok(())
+    }
+
+    /// Ends each epoch with its last complete step, in which each worker with a weight has the rows of a step. The rows behind it
+    /// are left out and stay unprocessed. All workers do so. Rows that a predicate drops, or that cannot be read, are missing in
+    /// the last steps nevertheless.
+    ///
+    /// # Errors
+    /// [`Error::Late`] once the worker has entered a round.
+    pub fn drop_last(&mut self) -> Result<(), Error> {
+        if self.entered {
+            return Err(Error::Late);
+        }
+        self.position.drop_last();
         Ok(())
     }
 
@@ -258,6 +275,27 @@ impl Elastic {
         }
     }
 
+    /// The rows with these numbers, in this order, whether they are of this worker or not. Rows are numbered from 0 in the order of
+    /// the files and within them, before any predicate. No row counts as processed, and no worker needs to have entered a round.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if there is no such row, or if a row group cannot be read.
+    pub fn rows_at(&mut self, numbers: &[u64]) -> Result<Batch, Error> {
+        let decoder = match self.lookup.take() {
+            Some(decoder) => decoder,
+            None => {
+                let options = ReaderOptions {
+                    predicate: None,
+                    ngram: None,
+                    ..self.options.reader.clone()
+                };
+                Decoder::new(self.dataset.clone(), &options)?
+            }
+        };
+        let decoder = self.lookup.insert(decoder);
+        Ok(lookup::rows_at(&self.dataset, decoder, numbers)?)
+    }
+
     /// How often rows were assigned to this reader. What [`Elastic::look_ahead`] returned holds as long as the number stays the
     /// same.
     pub fn assignments(&self) -> u64 {
@@ -369,6 +407,11 @@ impl Elastic {
 
     /// Goes to the start of the next epoch, in all workers at the same step.
     pub fn next_epoch(&mut self) {
+        if let Some(audit) = self.audit.as_mut().filter(|_| self.is_counted) {
+            let position = &self.position;
+            let segments = position.left_out().segments(position.layout());
+            audit.left_out(position.ledger().epoch(), segments);
+        }
         self.position.next_epoch();
         self.stale = true;
     }
@@ -391,5 +434,6 @@ fn epoch_position(position: &Position) -> EpochPosition {
     EpochPosition {
         epoch: position.ledger().epoch(),
         left: position.ledger().left(),
+        left_out: position.all_left_out(),
     }
 }

@@ -4,6 +4,7 @@
 //! value, and neither less nor greater.
 
 mod compare;
+mod decimal;
 mod evaluate;
 mod filter;
 mod pages;
@@ -11,6 +12,7 @@ mod prune;
 
 use std::fmt;
 
+pub use decimal::Decimal;
 pub(crate) use evaluate::evaluate;
 pub(crate) use filter::Filter;
 pub(crate) use pages::{ColumnPages, rows_that_may_hold};
@@ -72,8 +74,10 @@ pub enum Value {
     Bool(bool),
     /// For all numbers. Dates and times are in the unit of their column.
     Int(i64),
-    /// For all numbers.
+    /// For all numbers. For decimals it is the shortest number that is read as this float.
     Float(f64),
+    /// For all numbers. For floats it is the nearest float.
+    Decimal(Decimal),
     /// For strings.
     Text(String),
     /// For byte strings.
@@ -111,6 +115,7 @@ impl fmt::Display for Value {
             Self::Bool(value) => write!(f, "{value}"),
             Self::Int(value) => write!(f, "{value}"),
             Self::Float(value) => write!(f, "{value:?}"),
+            Self::Decimal(value) => write!(f, "{value}"),
             Self::Text(value) => write!(f, "{value:?}"),
             Self::Bytes(value) => write!(f, "b\"{}\"", value.escape_ascii()),
         }

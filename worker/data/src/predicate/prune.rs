@@ -4,10 +4,11 @@
 
 use std::cmp::Ordering;
 
+use arrow_buffer::i256;
 use arrow_schema::{DataType, TimeUnit};
 use parquet::file::{metadata::RowGroupMetaData, statistics::Statistics};
 
-use super::{Comparison, Filter, Predicate, Value};
+use super::{Comparison, Decimal, Filter, Predicate, Value, compare::order_to, decimal::Threshold};
 use crate::{
     dataset::{ColumnSource, Dataset, PartitionValue},
     error::Result,
@@ -46,6 +47,8 @@ pub(super) struct Bounds {
 pub(super) enum Bound {
     Int(i128),
     Float(f64),
+    /// The unscaled value of a decimal, and its scale.
+    Decimal(i256, i8),
     Bytes(Vec<u8>),
 }
 
@@ -122,6 +125,19 @@ impl Bound {
             (Self::Float(bound), Value::Int(value)) => bound
                 .partial_cmp(&(*value as f64))
                 .filter(|order| order.is_ne()),
+            (Self::Float(bound), Value::Decimal(value)) => bound.partial_cmp(&value.to_float()),
+            (Self::Int(bound), Value::Decimal(value)) => {
+                Some(order_to_decimal(i256::from_i128(*bound), 0, *value))
+            }
+            (Self::Decimal(bound, scale), value) => {
+                let value = match value {
+                    Value::Int(value) => Decimal::from(*value),
+                    Value::Float(value) => Decimal::from_float(*value)?,
+                    Value::Decimal(value) => *value,
+                    _ => return None,
+                };
+                Some(order_to_decimal(*bound, *scale, value))
+            }
             (Self::Bytes(bound), Value::Bytes(value)) => Some(bound.cmp(value)),
             (Self::Bytes(bound), Value::Text(value)) => {
                 Some(bound.as_slice().cmp(value.as_bytes()))
@@ -131,22 +147,29 @@ impl Bound {
     }
 }
 
+/// The order of `unscaled / 10^scale` to a decimal.
+fn order_to_decimal(unscaled: i256, scale: i8, value: Decimal) -> Ordering {
+    let Threshold { whole, is_between } = value.threshold(scale.into());
+    order_to(&unscaled, &whole, is_between)
+}
+
 impl Bounds {
     fn from_row_group(dataset: &Dataset, filter: &Filter, group: u32, name: &str) -> Self {
         let row_group = &dataset.groups()[group as usize];
         let file = dataset.file_of(group);
         let schema = &filter.selection.schema;
         let known = || {
-            let (number, field) = schema.column_with_name(name)?;
+            let (number, _) = schema.column_with_name(name)?;
             let root = match &filter.selection.sources(row_group.file)[number] {
                 ColumnSource::Column(root) => *root,
                 ColumnSource::Partition(value) => return Some(Self::from_partition(value)),
             };
             let metadata = file.metadata.metadata().row_group(row_group.index as usize);
             let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
+            // The data set may have a wider type.
             Some(Self::from_statistics(
                 statistics,
-                field.data_type(),
+                file.metadata.schema().field(root).data_type(),
                 row_group.rows,
             ))
         };
@@ -197,14 +220,41 @@ fn statistics<'a>(
 /// The bounds, for types whose order in the file is that of their values.
 fn range(statistics: &Statistics, data_type: &DataType) -> Option<(Bound, Bound)> {
     use DataType::{
-        Binary, Boolean, Date32, Dictionary, Float32, Float64, Int8, Int16, Int32, Int64,
-        LargeBinary, LargeUtf8, Time32, Time64, Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8,
-        Utf8View,
+        Binary, Boolean, Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, Float32,
+        Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8, Time32, Time64, Timestamp,
+        UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
     };
     let float = |low: f64, high: f64| {
         (!low.is_nan() && !high.is_nan()).then_some((Bound::Float(low), Bound::Float(high)))
     };
+    let both = |low: Option<i256>, high: Option<i256>, scale: i8| {
+        Some((Bound::Decimal(low?, scale), Bound::Decimal(high?, scale)))
+    };
     match (statistics, data_type) {
+        (
+            Statistics::Int32(bounds),
+            Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale) | Decimal256(_, scale),
+        ) => both(
+            bounds.min_opt().map(|bound| i256::from(*bound)),
+            bounds.max_opt().map(|bound| i256::from(*bound)),
+            *scale,
+        ),
+        (
+            Statistics::Int64(bounds),
+            Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale) | Decimal256(_, scale),
+        ) => both(
+            bounds.min_opt().map(|bound| i256::from(*bound)),
+            bounds.max_opt().map(|bound| i256::from(*bound)),
+            *scale,
+        ),
+        (
+            Statistics::FixedLenByteArray(bounds),
+            Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale) | Decimal256(_, scale),
+        ) if !statistics.is_min_max_deprecated() => both(
+            bounds.min_opt().and_then(|bound| big_endian(bound.data())),
+            bounds.max_opt().and_then(|bound| big_endian(bound.data())),
+            *scale,
+        ),
         // Files store seconds as milliseconds.
         (Statistics::Int64(_), Timestamp(TimeUnit::Second, _))
         | (Statistics::Int32(_), Time32(TimeUnit::Second)) => None,
@@ -247,4 +297,16 @@ fn range(statistics: &Statistics, data_type: &DataType) -> Option<(Bound, Bound)
         }
         _ => None,
     }
+}
+
+/// A number in two's complement, the highest byte first. `None` if it has more than 256 bits.
+fn big_endian(bytes: &[u8]) -> Option<i256> {
+    let sign = match bytes.first()? {
+        0..=0x7f => 0,
+        _ => 0xff,
+    };
+    let mut all = [sign; 32];
+    let start = all.len().checked_sub(bytes.len())?;
+    all[start..].copy_from_slice(bytes);
+    Some(i256::from_be_bytes(all))
 }

@@ -5,6 +5,7 @@ mod local;
 #[cfg(feature = "object-store")]
 mod object;
 mod open;
+mod options;
 
 use std::{fmt, fs::File, ops::Range};
 
@@ -15,6 +16,7 @@ pub(crate) use disk_cache::CachedStorage;
 pub use disk_cache::DiskCache;
 pub(crate) use local::LocalStorage;
 pub(crate) use open::open;
+pub use options::StorageOptions;
 
 /// A file as of the opening of the data set.
 #[derive(Clone, Debug, PartialEq, Eq)]

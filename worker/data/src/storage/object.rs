@@ -1,20 +1,24 @@
-//! Object stores: S3 and compatible ones, and Google Cloud Storage.
+//! Object stores: S3 and compatible ones, Google Cloud Storage, and Azure Blob Storage.
 //!
-//! Credentials, region and endpoint come from the environment variables of the cloud's own tools (`AWS_ACCESS_KEY_ID`,
-//! `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, ...), or from the metadata service of the host. Decoding threads
+//! Credentials, region and endpoint come from options, from the environment variables of the cloud's own tools
+//! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_KEY`, ...), or from the metadata
+//! service of the host. Decoding threads
 //! block on requests and drive them meanwhile.
 
-use std::{collections::BTreeMap, fs::File, ops::Range, sync::Arc, thread};
+use std::{collections::BTreeMap, fs::File, ops::Range, str::FromStr, sync::Arc, thread};
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, future::try_join_all};
 use object_store::{
-    GetOptions, ObjectMeta, ObjectStore, aws::AmazonS3Builder, gcp::GoogleCloudStorageBuilder,
+    GetOptions, ObjectMeta, ObjectStore,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::{AzureConfigKey, MicrosoftAzureBuilder},
+    gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     path::Path,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{FileInfo, Storage, is_data};
+use super::{FileInfo, Storage, StorageOptions, is_data};
 use crate::error::{Error, Problem, Result};
 
 /// Objects of one or more buckets.
@@ -25,12 +29,13 @@ pub(crate) struct ObjectStorage {
     stores: BTreeMap<String, Arc<dyn ObjectStore>>,
     /// The roots: a store and a prefix.
     roots: Vec<(String, Path)>,
+    options: StorageOptions,
 }
 
 impl ObjectStorage {
     /// # Errors
-    /// If an address has no bucket, or if the environment is invalid.
-    pub(crate) fn new(addresses: &[String]) -> Result<Self> {
+    /// If an address has no bucket, if there is no such option, or if the options or the environment are invalid.
+    pub(crate) fn new(addresses: &[String], options: StorageOptions) -> Result<Self> {
         // A provider that the process has installed before works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut stores = BTreeMap::new();
@@ -38,18 +43,20 @@ impl ObjectStorage {
         for address in addresses {
             let (bucket, key) = split(address)?;
             if !stores.contains_key(bucket) {
-                let store = connect(bucket).map_err(|error| failed(error, address))?;
+                let store = connect(bucket, &options)
+                    .map_err(|problem| Error::from(problem).in_file(address))?;
                 stores.insert(bucket.to_owned(), store);
             }
-            let key = Path::parse(key).map_err(|error| failed(error.into(), address))?;
+            let key = Path::parse(key).map_err(|error| failed(error.into(), address, &options))?;
             roots.push((bucket.to_owned(), key));
         }
-        Self::over(stores, roots)
+        Self::over(stores, roots, options)
     }
 
     fn over(
         stores: BTreeMap<String, Arc<dyn ObjectStore>>,
         roots: Vec<(String, Path)>,
+        options: StorageOptions,
     ) -> Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -59,6 +66,7 @@ impl ObjectStorage {
             runtime,
             stores,
             roots,
+            options,
         })
     }
 
@@ -83,7 +91,7 @@ impl ObjectStorage {
             .list(Some(key))
             .try_collect()
             .await
-            .map_err(|error| failed(error, &address))?;
+            .map_err(|error| failed(error, &address, &self.options))?;
         let below = key.parts().count();
         let files: Vec<FileInfo> = found
             .iter()
@@ -108,7 +116,7 @@ impl ObjectStorage {
                 object_store::Error::NotFound { .. } => {
                     Error::from(Problem::no_such_path(&address)).in_file(&address)
                 }
-                other => failed(other, &address),
+                other => failed(other, &address, &self.options),
             })?;
         Ok(vec![info(bucket, &object.meta)])
     }
@@ -125,7 +133,9 @@ impl ObjectStorage {
             let current = info(bucket, &found.meta);
             Ok((current, found.range.clone(), found.bytes().await?))
         };
-        let (current, got, bytes) = result.await.map_err(|error| failed(error, &file.name))?;
+        let (current, got, bytes) = result
+            .await
+            .map_err(|error| failed(error, &file.name, &self.options))?;
         if current != *file || got != range {
             let (was, is) = (file.describe(), current.describe());
             return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
@@ -167,7 +177,7 @@ impl Storage for ObjectStorage {
         match self.wait(self.stores[bucket].get_opts(&key, options)) {
             Ok(object) => Ok(Some(info(bucket, &object.meta))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(error, &format!("{bucket}{key}"))),
+            Err(error) => Err(failed(error, &format!("{bucket}{key}"), &self.options)),
         }
     }
 
@@ -201,15 +211,49 @@ fn split(address: &str) -> Result<(&str, &str)> {
     Ok((bucket, key))
 }
 
-fn connect(bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
-    Ok(if bucket.starts_with("gs://") {
-        Arc::new(
-            GoogleCloudStorageBuilder::from_env()
-                .with_url(bucket)
-                .build()?,
-        )
-    } else {
-        Arc::new(AmazonS3Builder::from_env().with_url(bucket).build()?)
+fn connect(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>, Problem> {
+    let scheme = bucket.split("://").next().unwrap_or_default();
+    let bad = |error: object_store::Error| {
+        let why = options.hide_in(&one_line(&error));
+        Problem::BadOption(format!("cannot open the object store: {why}"))
+    };
+    Ok(match scheme {
+        "gs" => {
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_url(bucket);
+            for (name, value) in options.iter() {
+                builder = builder.with_config(key::<GoogleConfigKey>(scheme, name)?, value);
+            }
+            Arc::new(builder.build().map_err(bad)?)
+        }
+        "s3" | "s3a" => {
+            let mut builder = AmazonS3Builder::from_env().with_url(bucket);
+            for (name, value) in options.iter() {
+                builder = builder.with_config(key::<AmazonS3ConfigKey>(scheme, name)?, value);
+            }
+            Arc::new(builder.build().map_err(bad)?)
+        }
+        _ => {
+            let mut builder = MicrosoftAzureBuilder::from_env().with_url(bucket);
+            for (name, value) in options.iter() {
+                builder = builder.with_config(key::<AzureConfigKey>(scheme, name)?, value);
+            }
+            Arc::new(builder.build().map_err(bad)?)
+        }
+    })
+}
+
+/// The option of an object store.
+fn key<K: FromStr>(scheme: &str, name: &str) -> Result<K, Problem> {
+    let example = match scheme {
+        "gs" => "google_service_account",
+        "s3" | "s3a" => "aws_access_key_id, aws_secret_access_key, aws_region, aws_endpoint",
+        _ => "azure_storage_account_name, azure_storage_account_key",
+    };
+    name.to_ascii_lowercase().parse().map_err(|_| {
+        let why = format!(
+            "{scheme} has no storage option {name:?}; some of those that it has: {example}"
+        );
+        Problem::BadOption(why)
     })
 }
 
@@ -217,19 +261,20 @@ fn info(bucket: &str, object: &ObjectMeta) -> FileInfo {
     FileInfo {
         name: format!("{bucket}{}", object.location),
         size: object.size,
-        version: object
-            .e_tag
-            .clone()
-            .unwrap_or_else(|| object.last_modified.to_rfc3339()),
+        version: match &object.e_tag {
+            // Azure has quotes around it in the answer to a read, and none in a list.
+            Some(tag) => format!("\"{}\"", tag.trim_matches('"')),
+            None => object.last_modified.to_rfc3339(),
+        },
     }
 }
 
-fn failed(error: object_store::Error, address: &str) -> Error {
+fn failed(error: object_store::Error, address: &str, options: &StorageOptions) -> Error {
     let problem = match error {
         object_store::Error::NotFound { .. } => Problem::NotFound,
         object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. } => Problem::PermissionDenied,
-        other => Problem::Io(std::io::Error::other(one_line(&other))),
+        other => Problem::Io(std::io::Error::other(options.hide_in(&one_line(&other)))),
     };
     Error::from(problem).in_file(address)
 }
@@ -251,7 +296,12 @@ mod tests {
         let bucket = "s3://bucket/".to_owned();
         let stores: BTreeMap<String, Arc<dyn ObjectStore>> =
             [(bucket.clone(), store.clone() as _)].into();
-        let objects = ObjectStorage::over(stores, vec![(bucket, Path::from(root))]).unwrap();
+        let objects = ObjectStorage::over(
+            stores,
+            vec![(bucket, Path::from(root))],
+            StorageOptions::default(),
+        )
+        .unwrap();
         for name in names {
             put(&objects, &store, name, "0123456789");
         }
@@ -321,6 +371,18 @@ mod tests {
     }
 
     #[test]
+    fn a_version_is_the_same_with_and_without_quotes() {
+        let (_, objects) = objects(&["x"], "x");
+        let known = objects.wait(objects.stores["s3://bucket/"].head(&Path::from("x")));
+        let mut object = known.unwrap();
+        let version = |object: &ObjectMeta| info("s3://bucket/", object).version;
+        for (tag, expected) in [("0x1", "\"0x1\""), ("\"0x1\"", "\"0x1\"")] {
+            object.e_tag = Some(tag.to_owned());
+            assert_eq!(version(&object), expected);
+        }
+    }
+
+    #[test]
     fn it_may_be_called_from_within_a_runtime() {
         let (_, objects) = objects(&["x"], "x");
         let other = Builder::new_current_thread().build().unwrap();
@@ -338,5 +400,48 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn options_are_those_of_the_store_and_secrets_stay_secret() {
+        let open = |address: &str, options: &[(&str, &str)]| {
+            let options = options
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            ObjectStorage::new(&[address.to_owned()], options.collect())
+        };
+        let key = [
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("secret_access_key", "hush"),
+            ("region", "x"),
+        ];
+        let storage = open("s3://bucket/set", &key).unwrap();
+        assert!(!format!("{:?}", storage.options).contains("hush"));
+        let account = [
+            ("account_name", "me"),
+            ("account_key", "aHVzaA=="),
+            ("use_emulator", "true"),
+        ];
+        for address in [
+            "az://box/set",
+            "abfs://box/set",
+            "abfss://box@me.dfs.core.windows.net/set",
+        ] {
+            open(address, &account).unwrap();
+        }
+        let error = open("s3://bucket/set", &[("secret", "hush")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("s3 has no storage option \"secret\"; some of those"),
+            "{error}"
+        );
+        let wrong = [("google_service_account_key", "{\"private_key\": \"hush\"}")];
+        let error = open("gs://bucket/set", &wrong).unwrap_err().to_string();
+        assert!(error.contains("cannot open the object store"), "{error}");
+        assert!(!error.contains("hush"), "{error}");
+        let wrong = [("account_name", "me"), ("account_key", "hush!")];
+        let error = open("az://box/set", &wrong).unwrap_err().to_string();
+        assert!(!error.contains("hush"), "{error}");
     }
 }

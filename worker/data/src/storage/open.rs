@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 #[cfg(feature = "object-store")]
 use super::object::ObjectStorage;
-use super::{Storage, local::LocalStorage};
+use super::{Storage, StorageOptions, local::LocalStorage};
 use crate::error::{Error, Problem, Result};
 
-/// Opens paths, or addresses of one kind.
+/// Opens paths, or addresses of one kind, with options of its object store.
 ///
 /// # Errors
-/// If an address has an unknown kind, or another kind than the first.
-pub(crate) fn open(roots: &[String]) -> Result<Arc<dyn Storage>> {
+/// If an address has an unknown kind, or another kind than the first, or if there is no such option.
+pub(crate) fn open(roots: &[String], options: &StorageOptions) -> Result<Arc<dyn Storage>> {
     let first = roots.first().map_or("file", |root| kind(root));
     let bad = |why: String, root: &str| Err(Error::from(Problem::BadOption(why)).in_file(root));
     if let Some(other) = roots.iter().find(|root| kind(root) != first) {
@@ -22,6 +22,10 @@ pub(crate) fn open(roots: &[String]) -> Result<Arc<dyn Storage>> {
         return bad(why, other);
     }
     match first {
+        "file" if !options.is_empty() => bad(
+            "storage options are for object stores, not for paths".to_owned(),
+            roots.first().map_or("", String::as_str),
+        ),
         "file" => {
             let paths = roots
                 .iter()
@@ -29,9 +33,13 @@ pub(crate) fn open(roots: &[String]) -> Result<Arc<dyn Storage>> {
             Ok(Arc::new(LocalStorage::new(paths.collect())))
         }
         #[cfg(feature = "object-store")]
-        "s3" | "s3a" | "gs" => Ok(Arc::new(ObjectStorage::new(roots)?)),
+        "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" => {
+            Ok(Arc::new(ObjectStorage::new(roots, options.clone())?))
+        }
         other => bad(
-            format!("{other} is no storage that can be read; known are paths, file, s3, gs"),
+            format!(
+                "{other} is no storage that can be read; known are paths, file, s3, gs, az, abfs"
+            ),
             &roots[0],
         ),
     }

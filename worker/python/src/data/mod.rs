@@ -9,7 +9,7 @@ use std::{
 use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
 use arrow_schema::DataType;
 use elasticrun_data::{
-    Dataset, DiskCache, OnError, ReaderOptions,
+    DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
 };
 use elasticrun_ledger::{ReadOrder, Split};
@@ -64,7 +64,7 @@ fn detached<T: Send>(
 
 fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
-        Error::Disagreement(_) | Error::Restore(_) => "StateError",
+        Error::Disagreement(_) | Error::Restore(_) | Error::Late => "StateError",
         _ => "DataError",
     };
     let mut text = error.to_string();
@@ -82,7 +82,7 @@ fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows, merge_schemas, storage_options))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -102,12 +102,14 @@ impl Data {
         stripes: Option<NonZeroU32>,
         row_groups: Option<Bound<'_, PyAny>>,
         windows: Option<extent::NGramTuple>,
+        merge_schemas: bool,
+        storage_options: Option<extent::OptionMap>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
         let dataset = py
-            .detach(|| Dataset::open(&paths, cache))
+            .detach(|| extent::open(&paths, cache, merge_schemas, storage_options))
             .map_err(|error| to_py_err(py, &error.into()))?;
         let predicate = condition.map(|condition| condition::read(&dataset, &condition));
         let otherwise = ReaderOptions::default();
@@ -216,6 +218,11 @@ impl Data {
         })
     }
 
+    /// Ends each epoch with its last complete step. Called before the first round.
+    fn drop_last(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, self, Elastic::drop_last)
+    }
+
     fn introduce(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let bytes = detached(py, self, |data| Ok(data.introduce()))?;
         Ok(PyBytes::new(py, &bytes).unbind())
@@ -256,6 +263,11 @@ impl Data {
     fn look_ahead(&self, py: Python<'_>, steps: usize) -> PyResult<Option<Batch>> {
         let batch = detached(py, self, |data| Ok(data.look_ahead(steps)?.cloned()))?;
         Ok(batch.map(Batch))
+    }
+
+    /// The rows with these numbers, which do not count as processed.
+    fn rows_at(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Batch> {
+        detached(py, self, |data| data.rows_at(&numbers)).map(Batch)
     }
 
     /// Ends the epoch, since no worker has a row left for the steps that remain. False if this worker has rows.

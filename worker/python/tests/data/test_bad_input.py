@@ -209,3 +209,22 @@ def test_what_is_no_parquet_file_is_named(tmp_path):
         shard(tmp_path / "nowhere")
     with pytest.raises(DataError, match="ftp is no storage that can be read; known are paths, file, s3, gs"):
         shard("ftp://host/set")
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_all_codecs_of_pyarrow_are_read(tmp_path, codec, version):
+    table = pa.table(
+        {
+            "index": range(1000),
+            "x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4000, dtype=np.float32)), 4),
+            "tokens": [list(range(row % 5)) for row in range(1000)],
+            "name": [None if row % 9 == 0 else f"row {row}" for row in range(1000)],
+        }
+    )
+    options = {"data_page_version": version, "data_page_size": 4 << 10, "write_page_index": True}
+    pq.write_table(table, tmp_path / "x.parquet", compression=codec, row_group_size=400, **options)
+    data = ParquetDataset(tmp_path, batch_size=128, shuffle=False)
+    assert pa.concat_tables([pa.table(batch) for batch in data]).to_pylist() == table.to_pylist()
+    few = ParquetDataset(tmp_path, batch_size=128, shuffle=False, where=[("index", "in", [3, 777])])
+    assert [name for batch in few for name in batch["name"]] == ["row 3", "row 777"]

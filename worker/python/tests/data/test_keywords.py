@@ -69,7 +69,7 @@ def test_all_arguments_are_known(path, tmp_path, make):
             {"storage_options": {"key": "x"}},
             "storage_options is not supported: credentials and endpoints come from the",
         ),
-        ({"filesystem": object()}, "filesystem is not supported: the reader opens paths, s3:// and gs://"),
+        ({"filesystem": object()}, "filesystem is not supported: the reader opens paths, s3://, gs:// and az://"),
         ({"cache_type": "memory"}, "cache_type='memory': must be None, 'null' or 'local-disk'"),
         ({"cache_type": "local-disk"}, "cache_type='local-disk' needs cache_location"),
         ({"reader_pool_type": "fiber"}, "reader_pool_type='fiber': must be one of thread, process, dummy"),

@@ -158,6 +158,6 @@ Each table is what `make test-full` finds: a file of this writer with all types 
 those that pyarrow reads. No column has a form here. [data.md](data.md#lists-of-any-length-nulls-and-images) tells what `forms` does for
 lists of any length and for integers with nulls.
 
-Not in the tables: intervals, which only `batch.arrow()` has (indexing is a `TypeError`), and files that are encrypted or compressed by
-brotli, which the reader refuses (`DataError`).
+Not in the tables: intervals, which only `batch.arrow()` has (indexing is a `TypeError`), and files that are encrypted, which the reader
+refuses (`DataError`).
 """

@@ -39,6 +39,12 @@ pub enum Disagreement {
         /// The rows a step of rank 0.
         batch: u32,
     },
+    /// All workers end the epoch at the same step.
+    #[error("rank {rank} and this worker differ in drop_last: all workers pass the same")]
+    DropLast {
+        /// The rank of the other worker.
+        rank: usize,
+    },
     /// In order "deterministic" there is at least one stripe for each worker.
     #[error(transparent)]
     TooFewStripes(#[from] TooFewStripes),

@@ -31,6 +31,8 @@ pub struct Position {
     /// Rows of each row group.
     groups: Arc<[u32]>,
     order: ReadOrder,
+    /// Whether the epoch ends with its last complete step.
+    drop_last: bool,
     ledger: Ledger,
     /// The digest of the data set in ledgers of version 1.
     former_digest: Option<u64>,
@@ -79,6 +81,7 @@ impl Position {
             layout: EpochLayout::new(&groups, ledger.shuffle()),
             groups,
             order,
+            drop_last: false,
             ledger,
             former_digest: None,
             bytes: Vec::new(),
@@ -99,6 +102,36 @@ impl Position {
     pub fn with_former_digest(mut self, digest: u64) -> Self {
         self.former_digest = Some(digest);
         self
+    }
+
+    /// Ends each epoch with its last complete step, in which every worker with a weight has all its rows. The rows behind it
+    /// stay unprocessed. All workers do so. Called before the first round.
+    pub fn drop_last(&mut self) {
+        self.drop_last = true;
+        self.count_steps();
+    }
+
+    /// The rows that this worker leaves out at the end of the epoch, since they are no complete step of all workers. Empty as
+    /// long as there are steps.
+    pub fn left_out(&self) -> Share {
+        if !self.drop_last || self.steps > 0 || self.workers.is_empty() {
+            return Share::EMPTY;
+        }
+        match self.stripes() {
+            Some((stripes, rank, size)) => stripes
+                .ahead(self.next, rank, size)
+                .map(|(_, rest)| rest)
+                .collect(),
+            None => self.share.clone(),
+        }
+    }
+
+    /// The rows of all workers that the epoch leaves out, if it has ended as of the last agreement.
+    pub fn all_left_out(&self) -> u64 {
+        match self.drop_last && self.steps == 0 && !self.workers.is_empty() {
+            true => self.ledger.left(),
+            false => 0,
+        }
     }
 
     /// The ledger of the last agreement.
@@ -158,7 +191,7 @@ impl Position {
 
     /// The message of this worker at the start of a round.
     pub fn introduce(&self, this: &RoundHello) -> Vec<u8> {
-        this.encode(self.digest)
+        this.encode(self.digest, self.drop_last)
     }
 
     /// Enters a round as `rank` and divides the remaining rows anew. Returns the number of rows that move to another
@@ -174,7 +207,7 @@ impl Position {
         rank: usize,
         hellos: &[B],
     ) -> Result<u64, Disagreement> {
-        let workers = round_hello::decode_all(hellos, self.digest, self.order)?;
+        let workers = round_hello::decode_all(hellos, self.digest, self.order, self.drop_last)?;
         if let Some((stripes, _)) = self.ledger.stripes() {
             stripes.check(workers.len() as u32)?;
         }
@@ -375,19 +408,24 @@ impl Position {
         if let Some((_, next)) = self.ledger.stripes() {
             self.next = next;
             let batch = self.batch();
-            self.steps = if batch == 0 {
-                0
-            } else {
-                self.ledger.left().div_ceil(batch)
+            self.steps = match (batch, self.drop_last) {
+                (0, _) => 0,
+                (_, true) => self.ledger.left() / batch,
+                (_, false) => self.ledger.left().div_ceil(batch),
             };
             return;
         }
-        let steps =
-            |(share, worker): (&Share, &RoundHello)| share.rows().div_ceil(worker.batch.into());
-        self.steps = (self.ledger.shares().iter().zip(&self.workers))
-            .map(steps)
-            .max()
-            .unwrap_or(0);
+        let shares = self.ledger.shares().iter().zip(&self.workers);
+        let steps = if self.drop_last {
+            (shares.filter(|(_, worker)| worker.weight > 0))
+                .map(|(share, worker)| share.rows() / u64::from(worker.batch))
+                .min()
+        } else {
+            shares
+                .map(|(share, worker)| share.rows().div_ceil(worker.batch.into()))
+                .max()
+        };
+        self.steps = steps.unwrap_or(0);
     }
 
     /// Rows of a step: of this worker, or of all workers in order "deterministic". 0 before the first round.

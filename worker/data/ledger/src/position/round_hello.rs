@@ -18,19 +18,23 @@ pub struct RoundHello {
 }
 
 impl RoundHello {
-    /// The encoded message, with the digest of the ledger.
-    pub(super) fn encode(&self, digest: u64) -> Vec<u8> {
+    /// The encoded message, with the digest of the ledger, and whether the epoch ends with its last complete step.
+    pub(super) fn encode(&self, digest: u64, drop_last: bool) -> Vec<u8> {
         let mut out = Vec::new();
         for number in [digest, self.owner.id, self.owner.host, self.owner.zone] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         put(&mut out, self.weight.into());
         put(&mut out, self.batch.into());
+        // Earlier releases end the message here.
+        if drop_last {
+            put(&mut out, 1);
+        }
         out
     }
 
-    /// The digest and the message.
-    fn decode(mut from: &[u8]) -> Result<(u64, Self), Malformed> {
+    /// The digest, the message, and whether the epoch ends with its last complete step.
+    fn decode(mut from: &[u8]) -> Result<(u64, Self, bool), Malformed> {
         let from = &mut from;
         let digest = take_word(from)?;
         let [id, host, zone] = [take_word(from)?, take_word(from)?, take_word(from)?];
@@ -39,9 +43,10 @@ impl RoundHello {
             weight: to_u32(take(from)?)?,
             batch: to_u32(take(from)?)?,
         };
+        let drop_last = !from.is_empty() && take(from)? == 1;
         match hello.batch {
             0 => Err(Malformed("a step of no rows would never end the epoch")),
-            _ => Ok((digest, hello)),
+            _ => Ok((digest, hello, drop_last)),
         }
     }
 }
@@ -51,13 +56,17 @@ pub(super) fn decode_all<B: AsRef<[u8]>>(
     all: &[B],
     expected: u64,
     order: ReadOrder,
+    drop_last: bool,
 ) -> Result<Vec<RoundHello>, Disagreement> {
     let mut workers: Vec<RoundHello> = Vec::with_capacity(all.len());
     for (rank, bytes) in all.iter().map(AsRef::as_ref).enumerate() {
-        let (digest, worker) =
+        let (digest, worker, drops) =
             RoundHello::decode(bytes).map_err(|why| Disagreement::Malformed { rank, why })?;
         if digest != expected {
             return Err(Disagreement::Diverged { rank });
+        }
+        if drops != drop_last {
+            return Err(Disagreement::DropLast { rank });
         }
         workers.push(worker);
     }

@@ -317,3 +317,92 @@ fn a_commit_opens_in_the_other_order_between_epochs_only() {
     ));
     assert_eq!(world.0[0].steps(), 25);
 }
+
+/// Takes all steps, with an agreement behind each, and returns how many there were.
+fn take_all(world: &mut World) -> u64 {
+    let mut steps = 0;
+    while world.0[0].steps() > 0 {
+        let same = world.0[0].steps();
+        assert!(world.0.iter().all(|position| position.steps() == same));
+        world.step();
+        assert!(world.agree().iter().all(Result::is_ok));
+        steps += 1;
+    }
+    steps
+}
+
+#[test]
+fn an_epoch_may_end_with_its_last_complete_step() {
+    let mut world = World::new(3);
+    world.0.iter_mut().for_each(Position::drop_last);
+    assert!(world.enter(&[1, 2, 3]).iter().all(Result::is_ok));
+    // Shares of 34, 33 and 33 rows.
+    assert_eq!(take_all(&mut world), 8);
+    let left_out: Vec<u64> = (world.0.iter())
+        .map(|position| position.left_out().rows())
+        .collect();
+    assert_eq!(left_out.iter().sum::<u64>(), 4);
+    assert!(world.0.iter().all(|position| position.all_left_out() == 4));
+    world.0.iter_mut().for_each(Position::next_epoch);
+    assert!(
+        world
+            .0
+            .iter()
+            .all(|position| position.left_out().is_empty())
+    );
+    assert_eq!(take_all(&mut world), 8);
+}
+
+#[test]
+fn a_worker_without_weight_ends_no_epoch() {
+    let mut world = World::new(2);
+    world.0.iter_mut().for_each(Position::drop_last);
+    let all: Vec<_> = [(1, 1), (2, 0)]
+        .map(|(id, weight)| RoundHello {
+            weight,
+            ..hello(id)
+        })
+        .iter()
+        .map(|hello| world.0[0].introduce(hello))
+        .collect();
+    for (rank, position) in world.0.iter_mut().enumerate() {
+        position.enter(rank, &all).unwrap();
+        assert_eq!(position.steps(), 25);
+    }
+}
+
+#[test]
+fn the_last_complete_step_of_an_order_is_the_same_for_all_sizes() {
+    for size in [1, 2, 3] {
+        let mut world = World::ordered(size, ReadOrder::Deterministic(7));
+        let hello = |id| RoundHello {
+            batch: 30,
+            ..hello(id)
+        };
+        world.0.iter_mut().for_each(Position::drop_last);
+        let all: Vec<_> = (1..=size as u64)
+            .map(|id| world.0[0].introduce(&hello(id)))
+            .collect();
+        for (rank, position) in world.0.iter_mut().enumerate() {
+            position.enter(rank, &all).unwrap();
+        }
+        assert_eq!(take_all(&mut world), 3);
+        let left_out: u64 = (world.0.iter())
+            .map(|position| position.left_out().rows())
+            .sum();
+        assert_eq!((left_out, world.0[0].all_left_out()), (10, 10));
+    }
+}
+
+#[test]
+fn all_workers_drop_the_last_step_or_none_does() {
+    let mut world = World::new(2);
+    world.0[1].drop_last();
+    let told = world.enter(&[1, 2]);
+    assert_eq!(told[0], Err(Disagreement::DropLast { rank: 1 }));
+    assert_eq!(told[1], Err(Disagreement::DropLast { rank: 0 }));
+    assert_eq!(
+        told[0].as_ref().unwrap_err().to_string(),
+        "rank 1 and this worker differ in drop_last: all workers pass the same"
+    );
+}

@@ -28,6 +28,7 @@ def torch_loader(
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
     worker_init_fn: Callable[[int], None] | None = None,
+    drop_last: bool = False,
     **options: Any,
 ) -> torch.utils.data.DataLoader[Any]:
     """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch, and of the next epoch in the
@@ -44,16 +45,18 @@ def torch_loader(
         prefetch_factor: batches that each worker makes ahead of the step, by default 2.
         persistent_workers: keep the workers when a loop ends.
         worker_init_fn: is called in each worker with its number, from 0.
+        drop_last: as ``ParquetDataset(drop_last=True)``, which then holds for ``data``. Before its first round.
         options: further arguments of ``DataLoader``, such as ``pin_memory``.
 
     Raises:
-        TypeError: ``batch_size``, ``shuffle``, ``drop_last`` or a sampler is given, which the data set determines. Or it is
-            ``timeout`` or ``multiprocessing_context``.
+        StateError: ``drop_last`` comes after the first round of ``data``.
+        TypeError: ``batch_size``, ``shuffle`` or a sampler is given, which the data set determines. Or it is ``timeout`` or
+            ``multiprocessing_context``.
         ValueError: ``num_workers`` is negative, ``prefetch_factor`` is less than 1, or an option of workers is given without them.
     """
     from torch.utils.data import DataLoader, IterableDataset
 
-    for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+    for name in ("batch_size", "shuffle", "sampler", "batch_sampler"):
         if name in options:
             raise TypeError(f"torch_loader({name}=...): that is the data set's, which makes the batches")
     for name in ("timeout", "multiprocessing_context"):
@@ -120,6 +123,9 @@ def torch_loader(
             parts[index]._columns.of_transform().tell_left_out(left_out)
         return columns if collate_fn is None else collate_fn(columns)
 
+    for part in parts:
+        if drop_last and not part._drop_last:
+            part._drop_incomplete_steps()
     # The workers have called it.
     in_loop: Any = _as_is if num_workers else collate_fn
     return Loader(Batches(), batch_size=None, num_workers=0, collate_fn=in_loop, **options)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import DataError
 
-__all__ = ["count", "files", "number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step"]
+__all__ = ["count", "files", "number_of_bytes", "number_of_stripes", "one_of", "rows_of_a_step", "storage"]
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -103,4 +104,25 @@ def files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
         if not matching:
             raise DataError(f"{path}: no file matches this pattern")
         found += matching
+    return found
+
+
+def storage(options: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Options of an object store as text. No error has a value, which may be a secret.
+
+    Raises:
+        TypeError: they are no mapping, or a value has another type.
+    """
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise TypeError("storage_options must be a mapping from names to values")
+    found = {}
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, (str, bool, int)):
+            kind = type(value).__name__
+            raise TypeError(
+                f"storage_options: the value of {name!r} is of type {kind}: must be text, a number or a truth value"
+            )
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return found

@@ -82,9 +82,10 @@ def read(directory: str | Path) -> Audit:
             audit.incomplete = True
         else:
             part.dataset.processed(part.epoch, part.spans, part.skipped)
-    for commit, dataset, epoch, left in lines.sealed:
+            part.dataset.left_out(part.epoch, part.left_out)
+    for commit, dataset, epoch, left, left_out in lines.sealed:
         if lines.is_valid(commit):
-            dataset.sealed(commit, epoch, left)
+            dataset.sealed(commit, epoch, left, left_out)
     audit.datasets = lines.datasets
     return audit
 
@@ -99,6 +100,8 @@ class _Part:
     rows: dict[int, list[int]]
     #: None in logs of an earlier release.
     spans: dict[int, list[tuple[int, int]]] | None
+    #: What ``drop_last`` has left out.
+    left_out: dict[int, list[tuple[int, int]]]
     skipped: int
 
 
@@ -107,7 +110,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []
-        self.sealed: list[tuple[Commit, DatasetLog, int, int]] = []
+        self.sealed: list[tuple[Commit, DatasetLog, int, int, int]] = []
         self.datasets: dict[tuple[str, str], DatasetLog] = {}
         #: The data set of the current file.
         self.dataset: DatasetLog | None = None
@@ -119,13 +122,15 @@ class _Lines:
         """Adds a line of the current file."""
         if "commit" in line:
             spans = line.get("spans")
+            left_out = line.get("left_out", {})
             self.parts.append(
                 _Part(
                     _commit(line["commit"]),
                     self.dataset,
                     line["epoch"],
                     {int(group): rows for group, rows in line["rows"].items()},
-                    spans and {int(group): [(lo, hi) for lo, hi in own] for group, own in spans.items()},
+                    spans and _spans(spans),
+                    _spans(left_out),
                     line.get("skipped", 0),
                 )
             )
@@ -133,7 +138,7 @@ class _Lines:
             commit = _commit(line["sealed"])
             self._made.add(commit)
             if self.dataset is not None and "left" in line:
-                self.sealed.append((commit, self.dataset, line["epoch"], line["left"]))
+                self.sealed.append((commit, self.dataset, line["epoch"], line["left"], line.get("left_out", 0)))
         else:
             base = line["base"]
             if base is not None:
@@ -152,7 +157,7 @@ class _Lines:
         self.dataset.began(line["round"], line["epoch"], line["left"])
         if line["base"] is not None:
             # The worker that sealed it may have died before it could log that.
-            self.sealed.append((_commit(line["base"]), self.dataset, line["epoch"], line["left"]))
+            self.sealed.append((_commit(line["base"]), self.dataset, line["epoch"], line["left"], 0))
 
     def is_valid(self, commit: Commit) -> bool:
         """Whether a commit is part of the history of the job."""
@@ -242,6 +247,10 @@ def _earlier_release(audit: Audit, data: Sequence[str], epochs: int | None) -> b
         print(summary)
         good &= twice == 0 and bool(rows)
     return good
+
+
+def _spans(by_group: dict[str, Any]) -> dict[int, list[tuple[int, int]]]:
+    return {int(group): [(lo, hi) for lo, hi in own] for group, own in by_group.items()}
 
 
 def _commit(name: str) -> Commit:

@@ -25,8 +25,10 @@ class DatasetLog:
         reader: tells apart data sets of the same files that are read with another condition, windows or seed.
         spans: committed positions by epoch and row group.
         skipped: rows that could not be read, by epoch.
+        dropped: positions that ``drop_last`` has left out, by epoch and row group.
         first: epoch and rows left when the job began.
         last: epoch and rows left as of the newest commit.
+        last_dropped: rows of ``last`` that ``drop_last`` leaves out, since the epoch has ended.
     """
 
     digest: str
@@ -34,8 +36,10 @@ class DatasetLog:
     reader: str = ""
     spans: dict[int, dict[int, list[Span]]] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
+    dropped: dict[int, dict[int, list[Span]]] = field(default_factory=dict)
     first: tuple[int, int] = (0, 0)
     last: tuple[int, int] | None = None
+    last_dropped: int = 0
     _first_round: int | None = None
     _last_commit: Commit | None = None
 
@@ -55,15 +59,25 @@ class DatasetLog:
 
     def processed(self, epoch: int, spans: dict[int, list[Span]], skipped: int) -> None:
         """A valid commit holds these positions."""
-        groups = self.spans.setdefault(epoch, {})
-        for group, own in spans.items():
-            groups.setdefault(group, []).extend(own)
+        _add(self.spans.setdefault(epoch, {}), spans)
         self.skipped[epoch] = self.skipped.get(epoch, 0) + skipped
 
-    def sealed(self, commit: Commit, epoch: int, left: int) -> None:
-        """A valid commit has this position."""
+    def left_out(self, epoch: int, spans: dict[int, list[Span]]) -> None:
+        """``drop_last`` has left out these positions, as a valid commit tells."""
+        if spans:
+            _add(self.dropped.setdefault(epoch, {}), spans)
+
+    def sealed(self, commit: Commit, epoch: int, left: int, left_out: int = 0) -> None:
+        """A valid commit has this position. ``drop_last`` leaves out ``left_out`` rows of those that are left."""
         if self._last_commit is None or commit > self._last_commit:
-            self._last_commit, self.last = commit, (epoch, left)
+            self._last_commit, self.last, self.last_dropped = commit, (epoch, left), left_out
+        elif commit == self._last_commit:
+            self.last_dropped = max(self.last_dropped, left_out)
+
+
+def _add(groups: dict[int, list[Span]], more: dict[int, list[Span]]) -> None:
+    for group, spans in more.items():
+        groups.setdefault(group, []).extend(spans)
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,8 @@ class EpochProof:
     committed: int
     repeated: int
     skipped: int
+    #: Rows that ``drop_last`` has left out.
+    dropped: int
     left: int
     missing: int
     #: Committed rows that the position counts as left, so that they would be processed again.
@@ -92,6 +108,7 @@ class EpochProof:
         """The result in words."""
         parts = [f"{self.committed:,} rows committed, {self.repeated:,} of them more than once"]
         parts += [f"{self.skipped:,} of them could not be read"] if self.skipped else []
+        parts += [f"{self.dropped:,} left out by drop_last"] if self.dropped else []
         parts += [f"{self.left:,} left"] if self.left else []
         parts += [f"{self.missing:,} missing"]
         parts += [f"{self.forgotten:,} committed and left"] if self.forgotten else []
@@ -129,12 +146,14 @@ def prove(dataset: DatasetLog, finished: int | None = None) -> Proof:
     end = max([last, *dataset.spans, (finished or 0) - 1])
     proofs = []
     for epoch in range(begin, end + 1):
-        committed, repeated, unknown = _count(dataset, epoch)
+        committed, repeated, unknown = _count(dataset, dataset.spans.get(epoch, {}))
+        dropped = _dropped(dataset, epoch) - committed
         expected = left_at_first if epoch == first else dataset.rows
         if epoch < last:
             left = 0
         elif epoch == last and dataset.last is not None:
-            left = left_at_last
+            dropped = max(dropped, dataset.last_dropped)
+            left = left_at_last - dropped
         else:
             # No commit tells of the position.
             left = max(expected - committed, 0)
@@ -144,9 +163,10 @@ def prove(dataset: DatasetLog, finished: int | None = None) -> Proof:
                 committed,
                 repeated,
                 dataset.skipped.get(epoch, 0),
+                dropped,
                 left,
-                missing=max(expected - left - committed, 0),
-                forgotten=max(committed + left - expected, 0),
+                missing=max(expected - left - dropped - committed, 0),
+                forgotten=max(committed + dropped + left - expected, 0),
                 unknown=unknown,
                 must_be_finished=finished is not None and epoch < finished,
             )
@@ -157,10 +177,18 @@ def prove(dataset: DatasetLog, finished: int | None = None) -> Proof:
     return Proof(dataset, proofs)
 
 
-def _count(dataset: DatasetLog, epoch: int) -> tuple[int, int, int]:
-    """Committed positions, how many of them more than once, and positions that no row group has."""
+def _dropped(dataset: DatasetLog, epoch: int) -> int:
+    """Positions that are committed or that ``drop_last`` has left out."""
+    both: dict[int, list[Span]] = {}
+    _add(both, dataset.spans.get(epoch, {}))
+    _add(both, dataset.dropped.get(epoch, {}))
+    return _count(dataset, both)[0]
+
+
+def _count(dataset: DatasetLog, by_group: dict[int, list[Span]]) -> tuple[int, int, int]:
+    """Positions, how many of them more than once, and positions that no row group has."""
     committed = repeated = unknown = 0
-    for group, spans in dataset.spans.get(epoch, {}).items():
+    for group, spans in by_group.items():
         rows = dataset.groups[group] if 0 <= group < len(dataset.groups) else 0
         once = twice = 0
         for lo, hi in sorted(spans):

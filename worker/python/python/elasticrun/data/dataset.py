@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     import numpy as np
+    import pyarrow.compute as pc
 
     from .ngram import NGram
 
@@ -58,8 +59,8 @@ class ParquetDataset:
 
     Args:
         paths: one or several files, directories, which are searched recursively, or patterns such as ``/data/part-*.parquet`` and
-            ``/data/**/*.parquet``. ``file://``, ``s3://`` and ``gs://`` addresses
-            take credentials from the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
+            ``/data/**/*.parquet``. ``file://``, ``s3://``, ``gs://``, ``az://`` and ``abfs://`` addresses take credentials from
+            ``storage_options`` or the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
             ignored.
         batch_size: rows of this worker at each step, at least 1. May differ between workers. Not for
             ``order="deterministic"``.
@@ -74,6 +75,9 @@ class ParquetDataset:
         forms: forms of columns by name, where their type leaves a choice: ``{"tokens": Pad(0), "label": Fill(-1)}``. See
             :class:`Pad`, :class:`Pack`, :class:`Nest`, :class:`Fill` and :class:`Image`. A field of a structure is named
             ``place.x``.
+        merge_schemas: whether files may have different columns. The data set has the columns of all files; one that a file lacks is
+            null there. Integers and floats have the widest type of all files. By default, files must agree in the columns that
+            are read.
         shuffle: whether rows are shuffled, differently in each epoch.
         seed: key of the order. Must be the same in all workers.
         shuffle_rows: size of the shuffle buffer.
@@ -81,12 +85,16 @@ class ParquetDataset:
         threads: number of threads that read and decode, by default the number of cores, at most four.
         on_error: "raise" an error that names file, row group and column, or "skip" the row group and count it in
             :attr:`skipped`.
+        drop_last: whether an epoch ends with its last complete step: one in which each worker has ``batch_size`` rows, or all
+            workers have ``global_batch_size`` rows together. The rows behind it are left out of this epoch, in all workers. Must
+            be the same in all of them. Not with ``where`` or ``ngram``.
         split: "rows" divides rows evenly, to within one. "never" keeps row groups whole, and shares differ by less than the
             largest row group.
         weight: the share of this worker in proportion to the others, an integer. 0 means no rows.
         where: which rows to keep. ``[("label", "==", 3), ("weight", ">", 0.5)]`` lists conditions that must all be true. Of a list
-            of such lists, one must be true. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` matches null. Row
-            groups and rows that cannot match are not decoded. Dropped rows count as processed.
+            of such lists, one must be true. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` matches null. Or an
+            expression of pyarrow: ``pc.field("label") == 3``. Row groups and rows that cannot match are not decoded. Dropped
+            rows count as processed.
         row_groups: the row groups of the data set: numbers, conditions as for ``where`` on their statistics, a function of a
             :class:`RowGroup`, or a Petastorm selector over an index. Other row groups are left out of the data set and its epochs.
         codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by its stored schema.
@@ -98,6 +106,9 @@ class ParquetDataset:
             ``codecs`` or an :class:`Image`, twice the number of ``transform_workers`` if that is more, and 0 otherwise: then
             columns are decoded as they are asked for. Row groups are always read ahead.
         ngram: windows in place of rows. Columns are then named "0/name", where 0 is the first row of the window.
+        storage_options: options of the object store by the names of the crate ``object_store``, such as
+            ``aws_access_key_id`` and ``azure_storage_account_key``. They precede the environment. Neither errors nor logs have
+            their values.
         cache: a local directory that caches remote files.
         cache_size: limit of the cache: bytes, or text such as "10 GiB".
         audit: a directory for the audit log, which proves that each row was used once.
@@ -119,21 +130,24 @@ class ParquetDataset:
         lanes: int | None = None,
         columns: Sequence[str] | None = None,
         forms: Mapping[str, Form] | None = None,
+        merge_schemas: bool = False,
         shuffle: bool = True,
         seed: int = 0,
         shuffle_rows: int = 16_384,
         memory: int | str = "256 MiB",
         threads: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
+        drop_last: bool = False,
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
-        where: Sequence[object] | None = None,
+        where: Sequence[object] | pc.Expression | None = None,
         row_groups: Any = None,
         codecs: Literal["petastorm"] | None = None,
         transform: Callable[[Mapping[str, np.ndarray[Any, Any]]], Mapping[str, Any]] | None = None,
         transform_workers: int = 0,
         prefetch: int | None = None,
         ngram: NGram | None = None,
+        storage_options: Mapping[str, str | bool | int] | None = None,
         cache: str | PathLike[str] | None = None,
         cache_size: int | str = "10 GiB",
         audit: str | PathLike[str] | None = None,
@@ -148,11 +162,17 @@ class ParquetDataset:
             raise ValueError(
                 "weight and split are for order='local': a step of order='deterministic' is shared out evenly"
             )
+        if drop_last and (where is not None or ngram is not None):
+            other = "where" if where is not None else "ngram"
+            raise ValueError(
+                f"drop_last=True and {other}: which step is the last complete one is not known before its rows are read"
+            )
         stripes = arguments.number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         addresses = arguments.files(several)
-        self._fields = _stored_fields(addresses, codecs)
+        options = arguments.storage(storage_options)
+        self._fields = _stored_fields(addresses, codecs, options)
         self._transform = transform
         self._transform_workers = arguments.count("transform_workers", transform_workers)
         if transform_workers and transform is None:
@@ -179,8 +199,10 @@ class ParquetDataset:
             condition=where,
             cache=None if cache is None else (cache, arguments.number_of_bytes("cache_size", cache_size)),
             stripes=stripes if deterministic else None,
-            row_groups=selectors.chosen(row_groups, addresses),
-            windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
+            row_groups=selectors.chosen(row_groups, addresses, options),
+            windows=None if ngram is None else ngram.windows(self._names(addresses, columns, merge_schemas, options)),
+            merge_schemas=merge_schemas,
+            storage_options=options,
         )
         self._steps = Steps(self._data)
         self._kinds = dict(self._data.schema())
@@ -194,6 +216,8 @@ class ParquetDataset:
         self._may_warn = deterministic
         #: Whether workers may run out of rows before they have taken all steps.
         self._drops_rows = where is not None and not deterministic
+        #: Whether a batch has windows in place of rows.
+        self._has_windows = ngram is not None
         #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
         #: Whether this process reads one of so many shards, without a job.
@@ -203,6 +227,16 @@ class ParquetDataset:
         #: Whether a loop over :meth:`epochs` goes on to the next epoch.
         self._is_in_epochs = False
         self._rate = Rate()
+        self._drop_last = False
+        if drop_last:
+            self._drop_incomplete_steps()
+
+    def _drop_incomplete_steps(self) -> None:
+        """Ends each epoch with its last complete step."""
+        if self._drops_rows or self._has_windows:
+            raise ValueError("drop_last=True is not for a data set with where or ngram")
+        self._data.drop_last()
+        self._drop_last = True
 
     @property
     def rows(self) -> int:
@@ -257,10 +291,8 @@ class ParquetDataset:
 
     def _steps_of(self, rows: int) -> int:
         """Steps in which the workers read so many rows."""
-        if self.global_batch_size is not None:
-            return -(-rows // self.global_batch_size)
-        assert self.batch_size is not None
-        return -(-rows // (self._number_of_shares() * self.batch_size))
+        rows_of_all = self.global_batch_size or self._number_of_shares() * (self.batch_size or 1)
+        return rows // rows_of_all if self._drop_last else -(-rows // rows_of_all)
 
     def _number_of_shares(self) -> int:
         if self._is_shard:
@@ -354,6 +386,24 @@ class ParquetDataset:
         called = processes.call(dict(batch))
         return lambda timeout: TransformedBatch(batch, called(timeout))
 
+    def rows_at(self, numbers: Sequence[int]) -> Batch:
+        """The rows with these numbers, in this order, for looking at data. Rows are numbered from 0 in the order of the files and
+        within them. Negative numbers count from the end.
+
+        Any worker may call it at any time, with or without a job: no row counts as processed. Rows that ``where`` leaves out have
+        numbers, too. ``forms`` and ``codecs`` apply, ``transform`` does not.
+
+        Raises:
+            DataError: a row group cannot be read.
+            IndexError: there is no such row.
+        """
+        rows = self.rows
+        found = [int(number) + (rows if number < 0 else 0) for number in numbers]
+        for given, number in zip(numbers, found, strict=True):
+            if not 0 <= number < rows:
+                raise IndexError(f"there is no row {given}: the data set has {rows:,} rows, from 0")
+        return self._batch(self._data.rows_at(found))
+
     @property
     def passes(self) -> float:
         """Approximate number of times that this worker decodes each of its row groups in an epoch. More than 1 if ``memory``
@@ -383,9 +433,15 @@ class ParquetDataset:
             return batch.stored(column)
         return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
 
-    def _names(self, addresses: list[str], columns: Sequence[str] | None) -> list[str]:
+    def _names(
+        self,
+        addresses: list[str],
+        columns: Sequence[str] | None,
+        merge_schemas: bool,
+        storage_options: dict[str, str] | None,
+    ) -> list[str]:
         """The columns of the files."""
-        return list(columns) if columns is not None else _native.columns(addresses)
+        return list(columns) if columns is not None else _native.columns(addresses, merge_schemas, storage_options)
 
     @property
     def bytes_read(self) -> int:
@@ -463,11 +519,23 @@ class ParquetDataset:
         self._is_shard = False
         self._round = _this_round()
         self._has_ended = False
+        self._warn_if_nothing_is_read()
 
     def _enter_shard(self, shard: int, count: int) -> None:
         """Without a job: this process only reads one of ``count`` shards."""
         self._data.enter_shard(shard, count)
         self._is_shard, self._shards = True, count
+        self._warn_if_nothing_is_read()
+
+    def _warn_if_nothing_is_read(self) -> None:
+        """Warns if an epoch has no complete step."""
+        _, left, _, steps = self._data.position()
+        if self._drop_last and left == self.rows > 0 and steps == 0:
+            warnings.warn(
+                f"drop_last=True leaves out all {left:,} rows: there is no step for which all workers have enough rows",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def _agree(self) -> None:
         """Before a commit: exchanges the processed rows among all workers."""
@@ -507,13 +575,15 @@ class ParquetDataset:
             raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")
 
 
-def _stored_fields(addresses: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
+def _stored_fields(
+    addresses: list[str], codecs: str | None, storage_options: dict[str, str] | None
+) -> dict[str, petastorm.Field] | None:
     """The fields of a data set with codecs, by name."""
     if codecs is None:
         return None
     if codecs != "petastorm":
         raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
-    fields = petastorm.read_schema(addresses)
+    fields = petastorm.read_schema(addresses, storage_options)
     if fields is None:
         raise DataError(
             f"{addresses[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be"

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import DataError
 from . import checkpoint
 from .ahead import Awaited
 from .batch import Batch
@@ -131,7 +132,9 @@ class Mixture:
                     # It has ended before its steps: a predicate has dropped rows.
                     continue
                 parts[index] = begin(self.datasets[index])
-                batch = next(parts[index])
+                batch = next(parts[index], None)
+                if batch is None:
+                    raise DataError(f"Mixture: an epoch of data set {index} has no steps, so it cannot be repeated")
             self._taken[index] += 1
             yield index, batch
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import predicates
 from .batch import Batch
+from .expressions import is_expression
 from .fields import matching, name_of
 from .ngram import NGram
 
@@ -72,6 +73,8 @@ class OutputSchema:
             pushed = None
         if pushed is None:
             return filters, predicate
+        if is_expression(filters):
+            return [filters, *pushed], None
         if not filters:
             return pushed, None
         if isinstance(filters[0], list):

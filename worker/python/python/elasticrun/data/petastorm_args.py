@@ -21,8 +21,9 @@ _WITHOUT_EFFECT = {
 
 #: Refused unless None or empty, with the alternative.
 _REFUSED = {
-    "storage_options": "credentials and endpoints come from the environment: AWS_..., GOOGLE_...",
-    "filesystem": "the reader opens paths, s3:// and gs:// addresses itself",
+    "storage_options": "credentials and endpoints come from the environment: AWS_..., GOOGLE_..., AZURE_...; ParquetDataset has"
+    " storage_options with other names",
+    "filesystem": "the reader opens paths, s3://, gs:// and az:// addresses itself",
 }
 
 _CACHES = (None, "null", "local-disk")

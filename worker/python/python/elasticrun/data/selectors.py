@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import DataError
+from .expressions import is_expression
 from .petastorm import Index, read_indexes
 
 __all__ = ["IntersectIndexSelector", "RowGroup", "SingleIndexSelector", "UnionIndexSelector"]
@@ -99,17 +100,21 @@ class _Lookup:
         return set(self._index.values.get(value_key, ()))
 
 
-def chosen(given: Any, paths: Sequence[str]) -> Any:
+def chosen(given: Any, paths: Sequence[str], storage_options: Mapping[str, str] | None = None) -> Any:
     """Converts the argument ``row_groups`` for the native module: None, conditions, or a function from all row groups to numbers.
 
     Raises:
         TypeError: the argument has another type.
         DataError: the index of a selector does not exist.
     """
-    if given is None or (isinstance(given, list) and given and isinstance(given[0], (tuple, list))):
+    if is_expression(given):
+        return [given]
+    if given is None or (
+        isinstance(given, list) and given and (isinstance(given[0], (tuple, list)) or is_expression(given[0]))
+    ):
         return given
     if isinstance(given, Selector):
-        wanted = _selected(given, paths)
+        wanted = _selected(given, paths, storage_options)
         return lambda groups: _numbers(wanted, groups)
     if callable(given):
         return lambda groups: {group[0] for group in groups if given(RowGroup(*group))}
@@ -128,8 +133,8 @@ def _numbers(wanted: set[int], groups: Sequence[tuple[Any, ...]]) -> set[int]:
     return wanted
 
 
-def _selected(selector: Selector, paths: Sequence[str]) -> set[int]:
-    indexes = read_indexes(paths)
+def _selected(selector: Selector, paths: Sequence[str], storage_options: Mapping[str, str] | None) -> set[int]:
+    indexes = read_indexes(paths, storage_options)
     for name in selector.get_index_names():
         if name not in indexes:
             known = ", ".join(sorted(indexes)) or "none"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -62,13 +62,13 @@ class Index:
     groups: frozenset[int]
 
 
-def read_schema(paths: Sequence[str]) -> tuple[Field, ...] | None:
+def read_schema(paths: Sequence[str], storage_options: Mapping[str, str] | None = None) -> tuple[Field, ...] | None:
     """The fields of a Petastorm data set, in the order of its schema; None for other data sets.
 
     Raises:
         MetadataError: the schema cannot be read.
     """
-    pickled = _native.note(list(paths), _FILE, _SCHEMA)
+    pickled = _native.note(list(paths), _FILE, _SCHEMA, storage_options)
     if pickled is None:
         return None
     try:
@@ -78,13 +78,13 @@ def read_schema(paths: Sequence[str]) -> tuple[Field, ...] | None:
         raise MetadataError(f"{paths[0]}: {_FILE}: the schema is not as Petastorm writes it ({error})") from error
 
 
-def read_indexes(paths: Sequence[str]) -> dict[str, Index]:
+def read_indexes(paths: Sequence[str], storage_options: Mapping[str, str] | None = None) -> dict[str, Index]:
     """The row group indexes by name; may be empty.
 
     Raises:
         MetadataError: they cannot be read.
     """
-    pickled = _native.note(list(paths), _FILE, _INDEXES)
+    pickled = _native.note(list(paths), _FILE, _INDEXES, storage_options)
     if pickled is None:
         return {}
     try:
