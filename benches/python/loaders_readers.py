@@ -3,8 +3,9 @@
 Usage: loaders_readers.py elasticrun|pyarrow|unshuffled|torch|mosaicml|hf|hf_iterable DIRECTORY CORES
 
 Each line of the input is a request {"kind": .., "seconds": ..}, and is answered by a line of JSON: rows per second and processor time
-of this process and all its workers. The clock runs from the first batch, so that no start is part of it, and over as many epochs as the
-time allows. With {"kind": .., "whole": true} elasticrun reads one epoch, and the answer has the bytes that this process has read.
+of this process and all its workers. The clock of a peer runs from the first batch, so that no start is part of it, and over as many
+epochs as the time allows. That of elasticrun runs from the opening of the data set to the end of the epoch, and each epoch opens it
+anew: row groups are read far ahead, and these sets would stay in its memory. With {"kind": .., "whole": true} elasticrun reads one epoch, and the answer has the bytes that this process has read.
 
 Batches are tensors, or lists of strings. All shuffle, but for "unshuffled":
 
@@ -309,33 +310,66 @@ def processor(pid: int | None = None) -> float:
         pid = os.getpid()
     else:
         # utime, stime, and those of children that have ended.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         total = sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-    children = [
-        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
+    children = [child for task in os.listdir(f"/proc/{pid}/task") for child in children_of(pid, task)]
     return total + sum(processor(int(child)) for child in children)
 
 
-def forever(epochs: Epochs) -> Iterator[Batch]:
-    """The batches of epoch after epoch."""
-    while True:
-        yield from epochs()
+def children_of(pid: int, task: str) -> list[str]:
+    """The processes that a thread has started."""
+    return read(f"/proc/{pid}/task/{task}/children").split()
+
+
+def read(path: str) -> str:
+    """A file about a thread, or nothing if that has ended."""
+    try:
+        return Path(path).read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class Clock:
+    """Wall and processor time since it was made."""
+
+    def __init__(self) -> None:
+        self._used, self._start = processor(), time.perf_counter()
+
+    def wall(self) -> float:
+        return time.perf_counter() - self._start
+
+    def figures(self, rows: int) -> dict[str, float]:
+        """The figures for so many rows."""
+        wall = self.wall()
+        return {"rows_per_s": rows / wall, "us_per_row": (processor() - self._used) / rows * 1e6}
 
 
 def measured(loader: Loader, kind: str, seconds: float) -> dict[str, float]:
     """Reads for so long."""
-    batches, rows = forever(loader.epochs(kind)), 0
+
+    def forever() -> Iterator[Batch]:
+        epochs = loader.epochs(kind)
+        while True:
+            yield from epochs()
+
+    batches, rows = forever(), 0
     rows_of(kind, next(batches))
-    before, start = processor(), time.perf_counter()
+    clock = Clock()
     for batch in batches:
         rows += rows_of(kind, batch)
-        wall = time.perf_counter() - start
-        if wall >= seconds:
+        if clock.wall() >= seconds:
             break
-    used = processor() - before
+    figures = clock.figures(rows)
     batches.close()
-    return {"rows_per_s": rows / wall, "us_per_row": used / rows * 1e6}
+    return figures
+
+
+def measured_whole(loader: Loader, kind: str, seconds: float) -> dict[str, float]:
+    """Reads whole epochs for at least so long, each from the opening of the data set."""
+    clock, rows = Clock(), 0
+    while clock.wall() < seconds:
+        rows += sum(rows_of(kind, batch) for batch in loader.epochs(kind)())
+    return clock.figures(rows)
 
 
 def main() -> None:
@@ -358,7 +392,8 @@ def main() -> None:
                 assert isinstance(loader, ElasticRun)
                 answer = loader.whole(request["kind"])
             else:
-                answer = measured(loader, request["kind"], request["seconds"])
+                measure = measured_whole if isinstance(loader, ElasticRun) else measured
+                answer = measure(loader, request["kind"], request["seconds"])
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}

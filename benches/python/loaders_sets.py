@@ -69,9 +69,12 @@ def token_lists(random: np.random.Generator, rows: int) -> pa.Array:
 
 
 def texts(random: np.random.Generator, rows: int) -> pa.Array:
-    """Texts of 10 to 200 words, most of them common."""
-    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxzäéß"))
-    vocabulary = np.array(["".join(random.choice(letters, size)) for size in random.integers(2, 10, 20_000)])
+    """Texts of 10 to 200 words, most of them common. One letter in 100 is not of ASCII, as in several languages of Europe."""
+    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxzäéßø"))
+    frequencies = np.array([0.99 / 26] * 26 + [0.01 / 4] * 4)
+    vocabulary = np.array(
+        ["".join(random.choice(letters, size, p=frequencies)) for size in random.integers(2, 10, 20_000)]
+    )
     lengths = random.integers(10, 201, rows)
     words = vocabulary[np.minimum(random.zipf(1.3, lengths.sum()), len(vocabulary)) - 1].tolist()
     ends = np.cumsum(lengths).tolist()
