@@ -1,12 +1,12 @@
 """Compares loaders of training data: rows per second on so many cores, and processor time per row.
 
-Usage: loaders.py PACKAGE [--trials N] [--seconds S] [--cores N] [--only KIND] [--out FILE]
+Usage: loaders.py PACKAGE [--trials N] [--seconds S] [--cores N] [--only KIND] [--sets DIR] [--out FILE]
 
-PACKAGE is a directory with the package elasticrun. Writes the data sets of loaders_sets.py into a temporary directory (0.6 GB). Each
-loader is a process of loaders_readers.py, which stays between trials so that no import is part of them. All processes have the
-same cores. The loaders of a kind of data take turns, and the first round, which fills the page cache, does not count. A ratio is
-the median of those of neighbours, and below 1 where elasticrun is slower. A peer that cannot be run is named, and null in the
-report: one JSON object, as the last line or in FILE.
+PACKAGE is a directory with the package elasticrun. Writes the data sets of loaders_sets.py into a temporary directory (0.6 GB), or into
+DIR, where they stay for other runs. Each loader is a process of loaders_readers.py, which stays between trials so that no import is
+part of them. All processes have the same cores. The loaders of a kind of data take turns, and the first round, which fills the page
+cache, does not count. A ratio is the median of those of neighbours, and below 1 where elasticrun is slower. A peer that cannot be run
+is named, and null in the report: one JSON object, as the last line or in FILE.
 """
 
 import argparse
@@ -229,9 +229,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="the time of a trial")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", choices=PEERS, action="append", help="the kinds of batches, by default all")
+    parser.add_argument("--sets", type=Path, help="where the data sets are, or are written")
     parser.add_argument("--out", type=Path, help="where the report goes")
     args = parser.parse_args()
-    begun = time.monotonic()
+    begun, load = time.monotonic(), os.getloadavg()[0]
     cores = sorted(os.sched_getaffinity(0))[: args.cores]
     os.sched_setaffinity(0, cores)
     kinds = args.only or list(PEERS)
@@ -240,7 +241,7 @@ def main() -> None:
         print(f"loaders: {time.monotonic() - begun:.0f} s: {progress}", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
+        root = (args.sets or Path(name)).absolute()
         sets = {}
         for set_ in dict.fromkeys(KINDS[kind] for kind in kinds):
             tell(f"writing the data set {set_}")
@@ -256,10 +257,15 @@ def main() -> None:
                 for trials in all_trials:
                     tell(f"round {number} of {args.trials}: {trials.kind}")
                     trials.run(processes, args.seconds)
-    load = os.getloadavg()[0]
-    report: dict[str, Any] = {"bench": "data", "loader_cores": len(cores), "loader_trials": args.trials}
-    report["load"] = round(load, 1)
-    print(f"{len(cores)} cores, {args.trials} trials of {args.seconds:g} s, load at the end {load:.1f}")
+    report: dict[str, Any] = {
+        "bench": "data",
+        "loader_cores": len(cores),
+        "loader_trials": args.trials,
+        "load_before": round(load, 1),
+        "load_after": round(os.getloadavg()[0], 1),
+    }
+    loads = f"load of the machine {report['load_before']} before, {report['load_after']} after"
+    print(f"{len(cores)} cores, {args.trials} trials of {args.seconds:g} s, {loads}")
     print("ratio: elasticrun / this, rows/s; CPU ratio: this / elasticrun, processor time a row")
     print(
         f"{'batches':<15}{'loader':<13}{'ratio':>7}{'CPU ratio':>11}{'rows/s':>12}{'rows/s a core':>14}{'us CPU a row':>14}"
@@ -267,6 +273,9 @@ def main() -> None:
     for trials in all_trials:
         trials.print(len(cores))
         report |= trials.figures(len(cores))
+    failed = [f"{trials.kind}: {trials.failed[OURS]}" for trials in all_trials if OURS in trials.failed]
+    if failed:
+        raise SystemExit(f"loaders: elasticrun failed: {'; '.join(failed)}")
     if args.out is None:
         print(json.dumps(report))
     else:

@@ -5,6 +5,7 @@ that are read is one that is not, `unread`. The images are also there as MDS, `m
 """
 
 import io
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,23 +27,29 @@ SETS = {
 
 
 def write(name: str, root: Path) -> Path:
-    """Writes a set into a directory of its own, and returns that."""
+    """Writes a set into a directory of its own, unless it is there, and returns that."""
+    directory = root / name
+    if directory.exists():
+        return directory
     rows, group, _, column = SETS[name]
     random = np.random.default_rng(0)
     values = {"jpeg": jpeg_images, "tokens": token_lists, "text": texts, "embeddings": embeddings}[name](random, rows)
     table = pa.table({column: values, "unread": pa.array([random.bytes(256) for _ in range(rows)], pa.binary())})
-    directory = root / name
-    (directory / "parquet").mkdir(parents=True)
+    # What is cut short is no set.
+    unfinished = root / f"{name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    (unfinished / "parquet").mkdir(parents=True)
     for number in range(FILES):
         part = table.slice(number * rows // FILES, rows // FILES)
-        path = directory / "parquet" / f"part-{number}.parquet"
+        path = unfinished / "parquet" / f"part-{number}.parquet"
         pq.write_table(part, path, row_group_size=group, use_dictionary=False)
     if name == "jpeg":
         try:
-            write_mds(directory / "mds", column, values)
+            write_mds(unfinished / "mds", column, values)
         except ImportError:
             # The reader will say so.
             pass
+    unfinished.rename(directory)
     return directory
 
 
