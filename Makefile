@@ -243,8 +243,8 @@ bench-sharded: ## Commits of a divided state, and its recovery beside torchrun's
 	benches/python.sh sharded_torch.py $(if $(BYTES),--bytes $(BYTES)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(TORCHFT),--torchft '$(TORCHFT)')
 	cargo test --locked --release -q -p elasticrun-reshard --test speed -- --ignored --nocapture
 
-bench-data: ## Reading of data sets compared with pyarrow and Petastorm; ROWS=100000 for fewer rows; BASELINE=wheel of another build
-	benches/data.sh --rows $(or $(ROWS),800000) $(if $(BASELINE),--baseline '$(BASELINE)')
+bench-data: ## Reading of data sets compared with other loaders; PART=loaders or reader for one; ROWS=100000 for fewer rows; BASELINE=wheel of another build
+	benches/data.sh $(if $(PART),--part $(PART)) --rows $(or $(ROWS),800000) $(if $(BASELINE),--baseline '$(BASELINE)')
 
 bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under several memory budgets
 	cargo build --locked --release -q -p elasticrun-benches --bin bench_order

@@ -1,16 +1,28 @@
 #!/usr/bin/env bash
-# Compares the reader of data sets with pyarrow and petastorm: processor time per row, rows per second, memory.
+# Compares the reader of data sets with pyarrow and petastorm: processor time per row, rows per second, memory. And batches for training
+# with those of torch's DataLoader, MosaicML Streaming, Hugging Face datasets, and pyarrow with NumPy.
 #
-# Usage: benches/data.sh [--rows N] [--trials N] [--baseline BUILD]
+# Usage: benches/data.sh [--part reader|loaders] [--rows N] [--trials N] [--baseline BUILD]
+# By default both parts run. --rows, --trials and --baseline are for the part `reader`.
 # BUILD is another build, which is measured beside this one in alternation: the program `bench_data` of another checkout, a wheel,
 # or a directory with the installed package. For the last two the wheel of this tree is built, and both are read from Python.
-# Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch. Writes the
-# data sets into a temporary directory (2.4 GB). The last line of the output is JSON.
+# Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch, and the loaders of
+# torch, MosaicML and Hugging Face share one. Writes the data sets into a temporary directory (2.4 GB). The last line of the output is
+# JSON.
 set -euo pipefail
 
 options=()
-baseline= kind=
+baseline= kind= part=
 while [ $# -gt 0 ]; do
+    if [ "$1" = --part ]; then
+        part="${2:-}"
+        if [ "$part" != reader ] && [ "$part" != loaders ]; then
+            echo "data: --part $part: expected reader or loaders" >&2
+            exit 2
+        fi
+        shift 2
+        continue
+    fi
     if [ "$1" != --baseline ]; then
         options+=("$1")
         shift
@@ -46,6 +58,32 @@ environment() {
     echo "$venv/bin/python"
 }
 
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+# package WHEEL DIRECTORY: unpacks a wheel and prints where.
+package() {
+    "${PYTHON:-python3}" -m zipfile -e "$1" "$2"
+    echo "$2"
+}
+# build: makes $ours, the directory with the package of this tree.
+ours="$scratch/ours"
+build() {
+    local wheel
+    [ ! -d "$ours" ] || return 0
+    wheel="$(worker/python/build.sh release "$scratch")"
+    package "$wheel" "$ours" >/dev/null
+}
+
+if [ "$part" != reader ]; then
+    loaders="$(worker/python/venv.sh loaders)"
+    report=()
+    [ "$part" = loaders ] || report=(--out "$scratch/loaders.json")
+    build
+    "$loaders" benches/python/loaders.py "$ours" "${report[@]}"
+    [ "$part" != loaders ] || exit 0
+    options+=(--with "$scratch/loaders.json")
+fi
+
 cargo build --locked --release -q -p elasticrun-benches --bin bench_data --bin bench_repartition
 python="$(environment data-pyarrow numpy pyarrow)"
 peer=()
@@ -57,19 +95,12 @@ else
 fi
 programs="${CARGO_TARGET_DIR:-target}/release"
 
-scratch="$(mktemp -d)"
-trap 'rm -rf "$scratch"' EXIT
-# package WHEEL DIRECTORY: unpacks a wheel and prints where.
-package() {
-    "$python" -m zipfile -e "$1" "$2"
-    echo "$2"
-}
 case "$kind" in
 program) options+=(--baseline "$baseline") ;;
 wheel) baseline="$(package "$baseline" "$scratch/before")" ;;
 esac
 if [[ "$kind" = wheel || "$kind" = directory ]]; then
-    wheel="$(worker/python/build.sh release "$scratch")"
-    options+=(--packages "$(package "$wheel" "$scratch/ours")" "$baseline")
+    build
+    options+=(--packages "$ours" "$baseline")
 fi
 "$python" benches/python/data.py "$programs/bench_data" "$programs/bench_repartition" "${peer[@]}" "${options[@]}"

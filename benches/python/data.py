@@ -1,13 +1,13 @@
 """Compares the reader with its peers: processor time per row, rows per second, memory.
 
 Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--baseline BENCH_DATA] [--packages DIR DIR]
-[--petastorm-python PYTHON [--torch-site DIR]]
+[--petastorm-python PYTHON [--torch-site DIR]] [--with FILE]
 
 Runs BENCH_DATA and the peers in alternation on data sets of eight kinds: lists or bytes of 128 float32, or rows of any size
 (lists of 64 to 512 int32, and bytes as of images), snappy or zstd. pyarrow writes them with its defaults, except for row groups
 of 4,096 rows (of images: 512) and no dictionary, which such values do not need. With --baseline, another build of BENCH_DATA
 runs beside this one. With --packages, two builds of the Python package do: that of this tree, and the other one. The column "read" are the bytes that a program reads from files in an epoch, in proportion to those of the
-column. The last line is one JSON object.
+column. The last line is one JSON object, which has the figures of FILE as well.
 """
 
 import argparse
@@ -138,8 +138,11 @@ def main() -> None:
     )
     parser.add_argument("--petastorm-python")
     parser.add_argument("--torch-site", help="where petastorm's loaders find torch")
+    parser.add_argument("--with", type=Path, dest="others", help="the report of loaders.py")
     args = parser.parse_args()
     report: dict = {"bench": "data", "rows": args.rows}
+    if args.others:
+        report = json.loads(args.others.read_text()) | report
     with tempfile.TemporaryDirectory() as root:
         sets = write_sets(Path(root), args.rows)
         # Otherwise the system would write them to the disk during the measurement.

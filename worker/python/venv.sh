@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Creates the virtual environment of a list of requirements, once, outside of the clone.
 #
-# Usage: worker/python/venv.sh test|frameworks|frameworks_torch|composer|horovod|pytorch|spark35|spark4|writers|wheel|portable|lint
+# Usage: worker/python/venv.sh test|frameworks|frameworks_torch|composer|horovod|loaders|pytorch|spark35|spark4|writers|wheel|portable|lint
 # Prints the path of its python as the last line of stdout; all other output goes to stderr. Repeated and concurrent calls are
 # safe: an environment that matches its list is not changed.
-# The lists `test`, `frameworks_torch` and `composer` contain torch. Each takes about a minute and a half, and 6 GB under
+# The lists `test`, `frameworks_torch`, `composer` and `loaders` contain torch. Each takes about a minute and a half, and 6 GB under
 # ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
 set -euo pipefail
 
-list="$(dirname "$0")/requirements/${1:?which list: test, frameworks, frameworks_torch, composer, horovod, pytorch, spark35, spark4, writers, wheel, portable or lint}.txt"
+list="$(dirname "$0")/requirements/${1:?which list: test, frameworks, frameworks_torch, composer, horovod, loaders, pytorch, spark35, spark4, writers, wheel, portable or lint}.txt"
 root="${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun"
 venv="$root/venv-$1"
 wanted="$("${PYTHON:-python3}" -V) $(sha256sum <"$list")"

@@ -84,10 +84,38 @@ impl Image {
         Self { channels, ..self }
     }
 
+    /// Decodes a JPEG of this size into `target`, in red, green and blue or in gray. Returns whether it did: images of
+    /// other formats and sizes are left to [`Self::decode`].
+    ///
+    /// # Errors
+    /// If the bytes are a damaged JPEG. The target is black then.
+    pub(crate) fn decode_jpeg_into(
+        bytes: &[u8],
+        (height, width, channels): (usize, usize, usize),
+        target: &mut [u8],
+    ) -> Result<bool> {
+        if !is_jpeg(bytes) {
+            return Ok(false);
+        }
+        let (mut decoder, stored) = jpeg_decoder(bytes)?;
+        if decoder.dimensions() != Some((width, height)) || stored != channels {
+            return Ok(false);
+        }
+        if decoder.output_buffer_size() != Some(target.len()) {
+            return Ok(false);
+        }
+        let decoded = decoder.decode_into(target);
+        decoded.map_err(|error| {
+            target.fill(0);
+            broken_jpeg(&error)
+        })?;
+        Ok(true)
+    }
+
     fn decode_all(bytes: &[u8]) -> Result<Self> {
         if bytes.starts_with(b"\x89PNG") {
             png(bytes)
-        } else if bytes.starts_with(&[0xff, 0xd8]) {
+        } else if is_jpeg(bytes) {
             jpeg(bytes)
         } else {
             Err(bad("neither PNG nor JPEG"))
@@ -136,16 +164,27 @@ fn png(bytes: &[u8]) -> Result<Image> {
     })
 }
 
-fn jpeg(bytes: &[u8]) -> Result<Image> {
-    let broken = |error: &dyn std::fmt::Debug| bad(&format!("a damaged JPEG: {error:?}"));
+fn is_jpeg(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xd8])
+}
+
+/// A decoder that has read the headers, and the number of channels that it gives.
+fn jpeg_decoder(bytes: &[u8]) -> Result<(JpegDecoder<ZCursor<&[u8]>>, usize)> {
     let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
-    decoder.decode_headers().map_err(|error| broken(&error))?;
+    decoder
+        .decode_headers()
+        .map_err(|error| broken_jpeg(&error))?;
     let (channels, space) = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => (1, ColorSpace::Luma),
         _ => (3, ColorSpace::RGB),
     };
     decoder.set_options(DecoderOptions::default().jpeg_set_out_colorspace(space));
-    let values = decoder.decode().map_err(|error| broken(&error))?;
+    Ok((decoder, channels))
+}
+
+fn jpeg(bytes: &[u8]) -> Result<Image> {
+    let (mut decoder, channels) = jpeg_decoder(bytes)?;
+    let values = decoder.decode().map_err(|error| broken_jpeg(&error))?;
     let (width, height) = decoder.dimensions().ok_or_else(|| bad("without a size"))?;
     if values.len() != width * height * channels {
         return Err(bad("a JPEG of a kind that is not known"));
@@ -157,6 +196,10 @@ fn jpeg(bytes: &[u8]) -> Result<Image> {
         depth: 1,
         values,
     })
+}
+
+fn broken_jpeg(error: &dyn std::fmt::Debug) -> Error {
+    bad(&format!("a damaged JPEG: {error:?}"))
 }
 
 fn bad(why: &str) -> Error {

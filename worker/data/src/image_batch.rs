@@ -118,8 +118,12 @@ impl ImageSize {
     }
 
     fn decode_one(&self, bytes: &[u8], target: &mut [u8], resizer: &mut Resizer) -> Result<()> {
-        let image = Image::decode_without_alpha(bytes)?.with_channels(self.channels());
         let (height, width) = (self.height.get(), self.width.get());
+        let shape = (height as usize, width as usize, self.channels());
+        if Image::decode_jpeg_into(bytes, shape, target)? {
+            return Ok(());
+        }
+        let image = Image::decode_without_alpha(bytes)?.with_channels(self.channels());
         if (image.height, image.width) == (height as usize, width as usize) {
             target.copy_from_slice(&image.values);
             return Ok(());
@@ -180,6 +184,43 @@ mod tests {
             assert_eq!(found.mask, [1, 1, 1, 1, 0, 1, 1, 1, 1]);
         }
         assert!(SIZE.decode(&[], 2, false).unwrap().pixels.is_empty());
+    }
+
+    #[test]
+    fn a_jpeg_of_the_size_is_the_same_in_place() {
+        let (color, gray) = (
+            &include_bytes!("../tests/fixtures/color.jpeg")[..],
+            &include_bytes!("../tests/fixtures/gray.jpeg")[..],
+        );
+        for (is_gray, channels) in [(false, 3), (true, 1)] {
+            let size = ImageSize {
+                height: NonZeroU32::new(12).unwrap(),
+                width: NonZeroU32::new(20).unwrap(),
+                is_gray,
+                crops: false,
+            };
+            let shape = (12, 20, channels);
+            for (bytes, stored) in [(color, 3), (gray, 1)] {
+                let mut pixels = vec![7; size.bytes()];
+                let is_in_place = Image::decode_jpeg_into(bytes, shape, &mut pixels).unwrap();
+                assert_eq!(is_in_place, stored == channels);
+                let other = Image::decode_without_alpha(bytes).unwrap();
+                let other = other.with_channels(channels).values;
+                let found = size.decode(&[Some(bytes), None, Some(bytes)], 2, false);
+                assert_eq!(
+                    found.unwrap().pixels,
+                    [&other[..], &vec![0; other.len()], &other].concat()
+                );
+                if is_in_place {
+                    assert_eq!(pixels, other);
+                }
+            }
+        }
+        // Another size, another format.
+        let mut pixels = vec![7; 18];
+        assert!(!Image::decode_jpeg_into(color, (2, 3, 3), &mut pixels).unwrap());
+        assert!(!Image::decode_jpeg_into(&png(3, 2, |_, _| 1), (2, 3, 3), &mut pixels).unwrap());
+        assert_eq!(pixels, [7; 18]);
     }
 
     #[test]

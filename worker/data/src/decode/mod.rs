@@ -9,6 +9,7 @@ mod chunk_source;
 mod claims;
 mod column;
 mod column_chunk;
+mod column_shapes;
 mod fixed_width_fast_path;
 mod group;
 mod header;
@@ -16,7 +17,6 @@ mod hybrid;
 mod levels;
 mod page_walk;
 mod pages;
-mod ragged_columns;
 mod row_blocks;
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ use self::{
     bytes::GroupBytes,
     claims::{check_memory, check_values, chunk_range},
     column::{FastPath, GroupColumn},
-    ragged_columns::RaggedColumns,
+    column_shapes::{ColumnShapes, Shape},
 };
 use crate::{
     buffers::BufferPool,
@@ -67,7 +67,7 @@ pub(crate) struct Decoder {
     pub(crate) buffers: BufferPool,
     /// Bytes of row groups that were read so far.
     bytes_read: AtomicU64,
-    ragged: RaggedColumns,
+    shapes: ColumnShapes,
     /// See [`Self::widths`].
     widths: OnceLock<Box<[Option<usize>]>>,
 }
@@ -96,7 +96,7 @@ impl Decoder {
             dataset,
             buffers: BufferPool::default(),
             bytes_read: AtomicU64::new(0),
-            ragged: RaggedColumns::default(),
+            shapes: ColumnShapes::default(),
             widths: OnceLock::new(),
         })
     }
@@ -314,13 +314,13 @@ impl Decoder {
             .collect()
     }
 
-    /// The column by the fast path from its file, if it takes it.
+    /// The column by the fast path from its file, if its row groups have taken it so far.
     fn decode_from_file(
         &self,
         column: &GroupColumn<'_>,
         file: &File,
     ) -> Result<Option<DecodedColumn>> {
-        if self.ragged.contains(column.field.name()) {
+        if self.shapes.get(column.field.name()) != Some(Shape::Tensors) {
             return Ok(None);
         }
         let (decoded, bytes) = column.decode_from_file(file, &self.buffers)?;
@@ -334,7 +334,7 @@ impl Decoder {
         column: &GroupColumn<'_>,
         bytes: &GroupBytes,
     ) -> Result<DecodedColumn> {
-        if !self.ragged.contains(column.field.name()) {
+        if self.shapes.get(column.field.name()) != Some(Shape::Ragged) {
             let path = column.by_fast_path(bytes, &self.buffers)?;
             if let Some(decoded) = self.decoded(column, path) {
                 return Ok(decoded);
@@ -343,14 +343,15 @@ impl Decoder {
         column.decode_with_arrow(bytes)
     }
 
-    /// The column if the fast path decoded it. Takes note of ragged columns.
+    /// The column if the fast path decoded it. Takes note of the shape of its rows.
     fn decoded(&self, column: &GroupColumn<'_>, path: FastPath) -> Option<DecodedColumn> {
-        match path {
-            FastPath::Decoded(decoded) => return Some(decoded),
-            FastPath::Ragged => self.ragged.insert(column.field.name()),
-            FastPath::Unsupported => {}
-        }
-        None
+        let (decoded, shape) = match path {
+            FastPath::Decoded(decoded) => (Some(decoded), Shape::Tensors),
+            FastPath::Ragged => (None, Shape::Ragged),
+            FastPath::Unsupported => return None,
+        };
+        self.shapes.note(column.field.name(), shape);
+        decoded
     }
 
     /// Reads ranges of a file, and counts their bytes.

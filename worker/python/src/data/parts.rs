@@ -130,12 +130,10 @@ impl PyParts {
 
     /// Strings, byte strings, and decimals as text; None for null.
     fn objects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let is_valid = |row: usize| self.0.is_valid(row);
-        let list = PyList::empty(py);
-        for row in 0..self.0.rows {
-            match &self.0.form {
-                _ if !is_valid(row) => list.append(py.None())?,
-                Form::Decimals(texts) => list.append(&texts[row])?,
+        let object = |row: usize| -> PyResult<Bound<'py, PyAny>> {
+            Ok(match &self.0.form {
+                _ if !self.0.is_valid(row) => py.None().into_bound(py),
+                Form::Decimals(texts) => PyString::new(py, &texts[row]).into_any(),
                 Form::Bytes {
                     offsets,
                     bytes,
@@ -143,14 +141,15 @@ impl PyParts {
                 } => {
                     let bytes = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
                     match is_text {
-                        true => list.append(PyString::from_bytes(py, bytes)?)?,
-                        false => list.append(PyBytes::new(py, bytes))?,
+                        true => PyString::from_bytes(py, bytes)?.into_any(),
+                        false => PyBytes::new(py, bytes).into_any(),
                     }
                 }
                 _ => return Err(PyTypeError::new_err("no strings or decimals")),
-            }
-        }
-        Ok(list)
+            })
+        };
+        let objects: Vec<_> = (0..self.0.rows).map(object).collect::<PyResult<_>>()?;
+        PyList::new(py, objects)
     }
 
     /// Encoded images as pixels of shape (rows, height, width, 3) or (rows, height, width), which rows have an image, and how many

@@ -267,8 +267,6 @@ def _child(parts: _native.Parts) -> _native.Parts:
 def _objects(values: list[Any]) -> Array:
     import numpy as np
 
-    array = np.empty(len(values), dtype=object)
-    # Not array[:] = values, which looks into arrays.
-    for row, value in enumerate(values):
-        array[row] = value
+    # Not np.array(values), which looks into arrays.
+    array: Array = np.fromiter(values, dtype=object, count=len(values))
     return array
