@@ -1,0 +1,2 @@
+//! A parameter server.
+mod core;
