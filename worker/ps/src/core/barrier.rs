@@ -6,7 +6,7 @@ use super::node::{Group, NodeId};
 
 /// The barriers of all groups. The scheduler keeps them.
 #[derive(Debug, Default)]
-pub struct Barriers {
+pub(crate) struct Barriers {
     groups: BTreeMap<Group, Barrier>,
 }
 
@@ -20,7 +20,7 @@ struct Barrier {
 
 /// What an arrival or a change of members leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Release {
+pub(crate) struct Release {
     /// The group.
     pub group: Group,
     /// The number of the barrier, from 1 on.
@@ -33,7 +33,7 @@ pub struct Release {
 
 impl Barriers {
     /// A node has arrived at the next barrier of a group. `members` are all nodes of the group, `dead` those that are dead.
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         group: Group,
         node: NodeId,
@@ -46,7 +46,7 @@ impl Barriers {
     }
 
     /// Some nodes have died: the barriers that wait for them end.
-    pub fn died(
+    pub(crate) fn died(
         &mut self,
         members: impl Fn(Group) -> Vec<NodeId>,
         dead: &BTreeSet<NodeId>,
@@ -55,15 +55,6 @@ impl Barriers {
         groups
             .filter_map(|(&group, barrier)| barrier.release(group, &members(group), dead))
             .collect()
-    }
-
-    /// The members that a waiting barrier of the group has not seen.
-    pub fn missing(&self, group: Group, members: &[NodeId]) -> Vec<NodeId> {
-        let Some(barrier) = self.groups.get(&group) else {
-            return members.to_vec();
-        };
-        let late = members.iter().filter(|node| !barrier.has_arrived(**node));
-        late.copied().collect()
     }
 }
 
@@ -121,7 +112,6 @@ mod tests {
             for node in &members[..2] {
                 assert_eq!(barriers.arrive(ALL_NODES, *node, &members, &none), None);
             }
-            assert_eq!(barriers.missing(ALL_NODES, &members), [members[2]]);
             let release = barriers
                 .arrive(ALL_NODES, members[2], &members, &none)
                 .unwrap();

@@ -93,7 +93,7 @@ pub(crate) const MAX_VALUE_BYTES: u64 = 1 << 36;
 ///
 /// # Errors
 /// The first key that is not greater than the one before it.
-pub fn check_keys(keys: &[u64]) -> Result<(), KeyError> {
+pub(crate) fn check_keys(keys: &[u64]) -> Result<(), KeyError> {
     if keys.is_empty() {
         return Err(KeyError::Empty);
     }
@@ -127,7 +127,7 @@ pub fn check_keys(keys: &[u64]) -> Result<(), KeyError> {
 ///
 /// # Errors
 /// They do not belong together.
-pub fn check<'a>(
+pub(crate) fn check<'a>(
     keys: &[u64],
     lens: Option<&'a [u32]>,
     values: usize,
@@ -140,7 +140,11 @@ pub fn check<'a>(
 ///
 /// # Errors
 /// They do not belong together.
-pub fn check_lens(keys: usize, lens: Option<&[u32]>, values: usize) -> Result<Lens<'_>, KeyError> {
+pub(crate) fn check_lens(
+    keys: usize,
+    lens: Option<&[u32]>,
+    values: usize,
+) -> Result<Lens<'_>, KeyError> {
     let Some(lens) = lens else {
         let per_key = values.checked_div(keys).ok_or(KeyError::Empty)?;
         return match per_key * keys == values && u32::try_from(per_key).is_ok() {

@@ -12,7 +12,7 @@ use super::node::{NodeId, Role, SCHEDULER};
 
 /// A node and where it accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub(crate) struct Member {
     /// The node.
     pub id: NodeId,
     /// Its address.
@@ -21,7 +21,7 @@ pub struct Member {
 
 /// Why a registration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
+pub(crate) enum JoinError {
     /// All ranks of the role are taken.
     #[error("the job has its {count} {role}s already: does DMLC_NUM_{variable} say how many run?")]
     Full {
@@ -39,7 +39,7 @@ pub enum JoinError {
 
 /// The nodes of a job. Times are durations since a start that the caller chooses.
 #[derive(Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     servers: u32,
     workers: u32,
     members: BTreeMap<NodeId, Member>,
@@ -50,7 +50,7 @@ pub struct Membership {
 
 impl Membership {
     /// A job with so many servers and workers.
-    pub fn new(servers: u32, workers: u32) -> Self {
+    pub(crate) fn new(servers: u32, workers: u32) -> Self {
         Self {
             servers,
             workers,
@@ -65,7 +65,7 @@ impl Membership {
     ///
     /// # Errors
     /// The role has no rank left.
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         role: Role,
         address: SocketAddr,
@@ -88,13 +88,13 @@ impl Membership {
     }
 
     /// All members, once all have registered.
-    pub fn roster(&self) -> Option<Vec<Member>> {
+    pub(crate) fn roster(&self) -> Option<Vec<Member>> {
         let complete = self.members.len() as u32 == self.servers + self.workers;
         complete.then(|| self.members.values().copied().collect())
     }
 
     /// How many nodes have not registered: servers and workers.
-    pub fn awaited(&self) -> (u32, u32) {
+    pub(crate) fn awaited(&self) -> (u32, u32) {
         let count = |role| {
             self.members
                 .keys()
@@ -108,24 +108,24 @@ impl Membership {
     }
 
     /// A sign of life. A node that was declared dead stays so: others have acted on it.
-    pub fn seen(&mut self, node: NodeId, now: Duration) {
+    pub(crate) fn seen(&mut self, node: NodeId, now: Duration) {
         if let Some(last) = self.last_seen.get_mut(&node) {
             *last = now;
         }
     }
 
     /// A node has finished. Its silence is no death from now on.
-    pub fn leave(&mut self, node: NodeId) {
+    pub(crate) fn leave(&mut self, node: NodeId) {
         self.left.insert(node);
     }
 
     /// The connection to a node broke. Returns whether this is its death.
-    pub fn disconnected(&mut self, node: NodeId) -> bool {
+    pub(crate) fn disconnected(&mut self, node: NodeId) -> bool {
         self.members.contains_key(&node) && !self.left.contains(&node) && self.dead.insert(node)
     }
 
     /// Declares those dead that were silent for `timeout`, and returns them.
-    pub fn expire(&mut self, now: Duration, timeout: Duration) -> Vec<NodeId> {
+    pub(crate) fn expire(&mut self, now: Duration, timeout: Duration) -> Vec<NodeId> {
         let silent = self
             .last_seen
             .iter()
@@ -139,12 +139,12 @@ impl Membership {
     }
 
     /// The dead nodes.
-    pub fn dead(&self) -> &BTreeSet<NodeId> {
+    pub(crate) fn dead(&self) -> &BTreeSet<NodeId> {
         &self.dead
     }
 
     /// The nodes that live, without the scheduler.
-    pub fn living(&self) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> {
         let members = self.members.keys().copied();
         members.filter(|node| {
             !self.dead.contains(node) && !self.left.contains(node) && *node != SCHEDULER

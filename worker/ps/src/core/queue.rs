@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A queue in which higher priorities come first.
 #[derive(Debug)]
-pub struct SendQueue<M> {
+pub(crate) struct SendQueue<M> {
     /// By descending priority and ascending arrival.
     messages: BTreeMap<(std::cmp::Reverse<i32>, u64), (M, usize)>,
     arrivals: u64,
@@ -23,7 +23,7 @@ impl<M> Default for SendQueue<M> {
 
 impl<M> SendQueue<M> {
     /// Adds a message of so many bytes.
-    pub fn push(&mut self, priority: i32, message: M, bytes: usize) {
+    pub(crate) fn push(&mut self, priority: i32, message: M, bytes: usize) {
         self.arrivals += 1;
         self.bytes += bytes;
         let key = (std::cmp::Reverse(priority), self.arrivals);
@@ -31,24 +31,24 @@ impl<M> SendQueue<M> {
     }
 
     /// Takes the message to send next.
-    pub fn pop(&mut self) -> Option<M> {
+    pub(crate) fn pop(&mut self) -> Option<M> {
         let (_, (message, bytes)) = self.messages.pop_first()?;
         self.bytes -= bytes;
         Some(message)
     }
 
     /// The sum of the bytes of all messages.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
     /// Forgets everything.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.bytes = 0;
     }

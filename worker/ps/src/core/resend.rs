@@ -10,7 +10,7 @@ use std::{
 
 /// The numbers that were received from one sender. Numbers begin at 1.
 #[derive(Debug, Default)]
-pub struct DuplicateFilter {
+pub(crate) struct DuplicateFilter {
     /// All numbers up to this one were received.
     floor: u64,
     /// Received numbers above it.
@@ -19,7 +19,7 @@ pub struct DuplicateFilter {
 
 impl DuplicateFilter {
     /// Notes a number. Returns whether it is new.
-    pub fn admit(&mut self, sequence: u64) -> bool {
+    pub(crate) fn admit(&mut self, sequence: u64) -> bool {
         if sequence <= self.floor || !self.above.insert(sequence) {
             return false;
         }
@@ -28,16 +28,11 @@ impl DuplicateFilter {
         }
         true
     }
-
-    /// Whether the number was received.
-    pub fn has(&self, sequence: u64) -> bool {
-        sequence <= self.floor || self.above.contains(&sequence)
-    }
 }
 
 /// What was sent to one receiver and not acknowledged. Times are durations since a start that the caller chooses.
 #[derive(Debug)]
-pub struct Unacknowledged<M> {
+pub(crate) struct Unacknowledged<M> {
     last: u64,
     sent: BTreeMap<u64, Sent<M>>,
 }
@@ -63,13 +58,13 @@ const MAX_BACKOFF: u32 = 8;
 
 impl<M: Clone> Unacknowledged<M> {
     /// The number of the next message.
-    pub fn next_sequence(&mut self) -> u64 {
+    pub(crate) fn next_sequence(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
     /// Keeps a message that is sent now.
-    pub fn keep(&mut self, sequence: u64, message: M, now: Duration, timeout: Duration) {
+    pub(crate) fn keep(&mut self, sequence: u64, message: M, now: Duration, timeout: Duration) {
         let sent = Sent {
             message,
             due: now + timeout,
@@ -79,12 +74,12 @@ impl<M: Clone> Unacknowledged<M> {
     }
 
     /// Forgets a message that has arrived.
-    pub fn acknowledge(&mut self, sequence: u64) {
+    pub(crate) fn acknowledge(&mut self, sequence: u64) {
         self.sent.remove(&sequence);
     }
 
     /// The messages to send again now, in order. Each waits longer than the time before.
-    pub fn due(&mut self, now: Duration, timeout: Duration) -> Vec<M> {
+    pub(crate) fn due(&mut self, now: Duration, timeout: Duration) -> Vec<M> {
         let due = self.sent.values_mut().filter(|sent| sent.due <= now);
         due.map(|sent| {
             sent.due = now + timeout * (1 << sent.attempts.min(3)).min(MAX_BACKOFF);
@@ -95,17 +90,12 @@ impl<M: Clone> Unacknowledged<M> {
     }
 
     /// When the next message is due.
-    pub fn next_due(&self) -> Option<Duration> {
+    pub(crate) fn next_due(&self) -> Option<Duration> {
         self.sent.values().map(|sent| sent.due).min()
     }
 
-    /// Number of messages that are kept.
-    pub fn len(&self) -> usize {
-        self.sent.len()
-    }
-
     /// Whether everything has arrived.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 }
@@ -151,7 +141,6 @@ mod tests {
             let mut filter = DuplicateFilter::default();
             let mut seen = BTreeSet::new();
             for number in numbers {
-                prop_assert_eq!(filter.has(number), seen.contains(&number));
                 prop_assert_eq!(filter.admit(number), seen.insert(number));
             }
             // It keeps no number below the lowest one that is missing.

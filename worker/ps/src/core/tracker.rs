@@ -14,7 +14,7 @@ pub struct Timestamp(pub u64);
 
 /// What an answer means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Further answers are missing.
     Pending,
     /// It was the last one.
@@ -25,7 +25,7 @@ pub enum Outcome {
 
 /// The requests of one customer. `E` is why a request failed.
 #[derive(Debug)]
-pub struct Tracker<E> {
+pub(crate) struct Tracker<E> {
     next: u64,
     /// The nodes that owe an answer.
     open: BTreeMap<Timestamp, BTreeSet<NodeId>>,
@@ -47,7 +47,7 @@ impl<E> Default for Tracker<E> {
 
 impl<E: Clone> Tracker<E> {
     /// Begins a request to these nodes. A request to none is completed at once.
-    pub fn begin(&mut self, to: impl IntoIterator<Item = NodeId>) -> Timestamp {
+    pub(crate) fn begin(&mut self, to: impl IntoIterator<Item = NodeId>) -> Timestamp {
         let timestamp = Timestamp(self.next);
         self.next += 1;
         let to: BTreeSet<_> = to.into_iter().collect();
@@ -58,7 +58,7 @@ impl<E: Clone> Tracker<E> {
     }
 
     /// Notes the answer of a node.
-    pub fn answered(&mut self, timestamp: Timestamp, from: NodeId) -> Outcome {
+    pub(crate) fn answered(&mut self, timestamp: Timestamp, from: NodeId) -> Outcome {
         let Some(missing) = self.open.get_mut(&timestamp) else {
             return Outcome::Unexpected;
         };
@@ -73,14 +73,14 @@ impl<E: Clone> Tracker<E> {
     }
 
     /// Whether the request still waits for an answer of the node.
-    pub fn expects(&self, timestamp: Timestamp, from: NodeId) -> bool {
+    pub(crate) fn expects(&self, timestamp: Timestamp, from: NodeId) -> bool {
         self.open
             .get(&timestamp)
             .is_some_and(|missing| missing.contains(&from))
     }
 
     /// Completes a request with an error. Answers that come later are unexpected.
-    pub fn fail(&mut self, timestamp: Timestamp, error: E) -> Outcome {
+    pub(crate) fn fail(&mut self, timestamp: Timestamp, error: E) -> Outcome {
         if self.open.remove(&timestamp).is_none() {
             return Outcome::Unexpected;
         }
@@ -92,7 +92,7 @@ impl<E: Clone> Tracker<E> {
     }
 
     /// The requests that wait for an answer of the node, in ascending order.
-    pub fn waiting_for(&self, node: NodeId) -> Vec<Timestamp> {
+    pub(crate) fn waiting_for(&self, node: NodeId) -> Vec<Timestamp> {
         let open = self.open.iter();
         open.filter(|(_, missing)| missing.contains(&node))
             .map(|(&timestamp, _)| timestamp)
@@ -100,13 +100,13 @@ impl<E: Clone> Tracker<E> {
     }
 
     /// The nodes that owe an answer.
-    pub fn missing(&self, timestamp: Timestamp) -> Vec<NodeId> {
+    pub(crate) fn missing(&self, timestamp: Timestamp) -> Vec<NodeId> {
         let missing = self.open.get(&timestamp).into_iter().flatten();
         missing.copied().collect()
     }
 
     /// How a request ended: `None` while it is in flight. A request that never began counts as ended.
-    pub fn result(&self, timestamp: Timestamp) -> Option<Result<(), E>> {
+    pub(crate) fn result(&self, timestamp: Timestamp) -> Option<Result<(), E>> {
         if self.open.contains_key(&timestamp) {
             return None;
         }
@@ -117,12 +117,12 @@ impl<E: Clone> Tracker<E> {
     }
 
     /// Whether the request has begun.
-    pub fn has_begun(&self, timestamp: Timestamp) -> bool {
+    pub(crate) fn has_begun(&self, timestamp: Timestamp) -> bool {
         timestamp.0 < self.next
     }
 
     /// Number of requests in flight.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.open.len()
     }
 }

@@ -1,6 +1,5 @@
 //! A store that has all keys of a range from the start, each with equally many values.
 
-use bytemuck::Zeroable;
 use elasticrun_collectives::Element;
 
 use super::{Combine, Expected, Found, Lens, Store, StoreError};

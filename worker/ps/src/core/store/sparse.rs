@@ -4,7 +4,6 @@
 //! is merged into the large one when it has grown. A request is a merge: it reads memory in order, and it sums maximal
 //! runs of neighbouring keys at once.
 
-use bytemuck::Zeroable;
 use elasticrun_collectives::Element;
 
 use super::{
