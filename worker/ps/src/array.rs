@@ -25,6 +25,14 @@ impl<T> Array<T> {
     }
 }
 
+impl<T> Array<T> {
+    /// The vector, if nobody shares it.
+    pub(crate) fn into_vec(self) -> Result<Vec<T>, Self> {
+        let range = self.range;
+        Arc::try_unwrap(self.all).map_err(|all| Self { all, range })
+    }
+}
+
 impl<T: Pod + Send + Sync> Array<T> {
     /// The elements as bytes, shared.
     pub(crate) fn bytes(&self) -> Bytes {
@@ -109,5 +117,8 @@ mod tests {
         assert!(std::ptr::eq(&array[2], &part[0]));
         assert_eq!(part.bytes().as_ptr(), part.as_ptr().cast());
         assert!(array.slice(2..2).bytes().is_empty());
+        let array = array.into_vec().unwrap_err();
+        drop(part);
+        assert_eq!(array.into_vec().unwrap(), [1, 2, 3, 4]);
     }
 }

@@ -156,6 +156,18 @@ pub enum Error {
     },
 }
 
+/// How a connection ended. A process that is killed closes it, or resets it if it has not read everything.
+pub(crate) fn end_of_connection(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::UnexpectedEof
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe => "it closed the connection".to_owned(),
+        _ => format!("the connection broke: {error}"),
+    }
+}
+
 fn names(nodes: &[NodeId]) -> String {
     let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
     names.join(", ")

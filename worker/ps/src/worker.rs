@@ -1,10 +1,8 @@
 //! The worker's side: push and pull.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -13,19 +11,18 @@ use elasticrun_collectives::Element;
 use crate::{
     array::Array,
     core::{
-        frame::{FAILURE, Header, Kind, PULL, PUSH, REQUEST},
+        frame::{Header, Kind, PULL, PUSH, REQUEST},
         keys::{self, Lens},
-        node::NodeId,
         ranges::RangeMap,
         slicer::{Parts, Slice, parts_by_range, slices},
         tracker::Timestamp,
     },
     customer::{Callback, Customer},
-    error::{Error, Refusal},
-    net::{ReceiveError, Receiver, Scratch},
-    node::{AnswerSink, Node},
+    error::Error,
+    in_flight::{InFlight, Pull},
+    node::AnswerSink,
     postoffice::Postoffice,
-    pull::{Destination, Expect, Pulled},
+    pull::{Destination, Expect},
 };
 
 /// Cuts the keys of a request: which keys go to which server.
@@ -56,14 +53,8 @@ impl fmt::Debug for RequestOptions {
 
 /// Pushes and pulls the values of an app.
 pub struct KvWorker<T: Element> {
-    inner: Arc<Inner<T>>,
-}
-
-struct Inner<T: Element> {
-    node: Arc<Node>,
-    customer: Customer,
+    inner: Arc<InFlight<T>>,
     slicer: Mutex<Option<Slicer>>,
-    pulls: Mutex<BTreeMap<Timestamp, Arc<Destination<T>>>>,
 }
 
 impl<T: Element> fmt::Debug for KvWorker<T> {
@@ -74,56 +65,6 @@ impl<T: Element> fmt::Debug for KvWorker<T> {
     }
 }
 
-/// A pull in flight. Dropping it forgets its result.
-#[derive(Debug)]
-pub struct Pull<T: Element> {
-    timestamp: Timestamp,
-    destination: Option<Arc<Destination<T>>>,
-    worker: Arc<Inner<T>>,
-}
-
-impl<T: Element> fmt::Debug for Inner<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.customer.fmt(f)
-    }
-}
-
-impl<T: Element> Pull<T> {
-    /// The number of the request.
-    pub fn timestamp(&self) -> Timestamp {
-        self.timestamp
-    }
-
-    /// Waits for the result, for the request timeout.
-    ///
-    /// # Errors
-    /// The request failed, or was not answered in time.
-    pub fn wait(self) -> Result<Pulled<T>, Error> {
-        let limit = self.worker.node.options.request_timeout;
-        self.wait_for(limit)
-    }
-
-    /// Waits for the result, for so long.
-    ///
-    /// # Errors
-    /// The request failed, or was not answered in time.
-    pub fn wait_for(mut self, limit: Duration) -> Result<Pulled<T>, Error> {
-        self.worker.customer.wait(self.timestamp, limit)?;
-        self.worker.forget(self.timestamp);
-        let destination = self.destination.take().and_then(Arc::into_inner);
-        // The receiving thread gives its share back before it completes the request.
-        Ok(destination.expect("a completed pull has one owner").take())
-    }
-}
-
-impl<T: Element> Drop for Pull<T> {
-    fn drop(&mut self) {
-        if self.destination.is_some() {
-            self.worker.forget(self.timestamp);
-        }
-    }
-}
-
 impl<T: Element> KvWorker<T> {
     /// A customer of an app. Several may be in one process, with different numbers.
     ///
@@ -131,16 +72,18 @@ impl<T: Element> KvWorker<T> {
     /// The process has this customer already.
     pub fn new(postoffice: &Postoffice, app: u32, customer: u32) -> Result<Self, Error> {
         let node = Arc::clone(postoffice.node());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(InFlight {
             node: Arc::clone(&node),
             customer: Customer::new(app, customer),
-            slicer: Mutex::default(),
             pulls: Mutex::default(),
         });
-        let sink: Arc<dyn AnswerSink> = Arc::<Inner<T>>::clone(&inner);
+        let sink: Arc<dyn AnswerSink> = Arc::<InFlight<T>>::clone(&inner);
         node.registry
             .add_customer(Kind::Data, app, customer, sink)?;
-        Ok(Self { inner })
+        Ok(Self {
+            inner,
+            slicer: Mutex::default(),
+        })
     }
 
     /// The customer.
@@ -150,11 +93,7 @@ impl<T: Element> KvWorker<T> {
 
     /// Replaces the rule by which keys are given to servers.
     pub fn set_slicer(&self, slicer: Slicer) {
-        *self
-            .inner
-            .slicer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(slicer);
+        *self.slicer.lock().unwrap_or_else(PoisonError::into_inner) = Some(slicer);
     }
 
     /// Adds values to those of the servers. All keys have equally many.
@@ -297,7 +236,6 @@ impl<T: Element> KvWorker<T> {
     fn cut(&self, keys: &[u64], lens: Lens<'_>) -> Result<Vec<Slice>, Error> {
         let node = &self.inner.node;
         let slicer = self
-            .inner
             .slicer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -400,70 +338,6 @@ fn per_key(lens: Lens<'_>) -> u32 {
     match lens {
         Lens::Uniform(len) => u32::try_from(len).unwrap_or(u32::MAX),
         Lens::Mixed(_) => 0,
-    }
-}
-
-impl<T: Element> Inner<T> {
-    fn forget(&self, timestamp: Timestamp) {
-        self.pulls
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&timestamp);
-    }
-}
-
-impl<T: Element> AnswerSink for Inner<T> {
-    fn answer(
-        &self,
-        header: &Header,
-        receiver: &mut Receiver,
-        scratch: &mut Scratch,
-    ) -> Result<(), ReceiveError> {
-        let (timestamp, from) = (Timestamp(header.timestamp), header.sender);
-        if !self.customer.expects(timestamp, from) {
-            return Ok(receiver.skip(header.payload())?);
-        }
-        if header.has(FAILURE) {
-            let payload = receiver.payload(header, scratch)?;
-            let refusal = serde_json::from_slice(payload.values).unwrap_or_else(|_| {
-                Refusal::Handler(String::from_utf8_lossy(payload.values).into_owned())
-            });
-            let node = from;
-            self.forget(timestamp);
-            self.customer
-                .fail(timestamp, Error::Refused { node, refusal });
-            return Ok(());
-        }
-        let pulls = self.pulls.lock().unwrap_or_else(PoisonError::into_inner);
-        let destination = pulls.get(&timestamp).cloned();
-        drop(pulls);
-        let fits = match &destination {
-            Some(destination) => destination.receive(from, header, receiver, scratch)?,
-            None => {
-                receiver.skip(header.payload())?;
-                Ok(())
-            }
-        };
-        drop(destination);
-        match fits {
-            Ok(()) => self.answered(timestamp, from),
-            Err(reason) => {
-                self.forget(timestamp);
-                self.customer
-                    .fail(timestamp, Error::BadAnswer { node: from, reason });
-            }
-        }
-        Ok(())
-    }
-
-    fn node_lost(&self, node: NodeId, error: &Error) {
-        self.customer.node_lost(node, error);
-    }
-}
-
-impl<T: Element> Inner<T> {
-    fn answered(&self, timestamp: Timestamp, from: NodeId) {
-        self.customer.answered(timestamp, from);
     }
 }
 

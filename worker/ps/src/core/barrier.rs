@@ -16,6 +16,8 @@ struct Barrier {
     arrivals: BTreeMap<NodeId, u64>,
     /// How often all were released.
     released: u64,
+    /// The dead nodes of barriers that could not be complete. Members that come later get the same answer.
+    broken: BTreeMap<u64, Vec<NodeId>>,
 }
 
 /// What an arrival or a change of members leads to.
@@ -41,7 +43,17 @@ impl Barriers {
         dead: &BTreeSet<NodeId>,
     ) -> Option<Release> {
         let barrier = self.groups.entry(group).or_default();
-        *barrier.arrivals.entry(node).or_default() += 1;
+        let arrivals = barrier.arrivals.entry(node).or_default();
+        *arrivals += 1;
+        if *arrivals <= barrier.released {
+            let number = *arrivals;
+            return Some(Release {
+                group,
+                number,
+                waiting: vec![node],
+                dead: barrier.broken.get(&number).cloned().unwrap_or_default(),
+            });
+        }
         barrier.release(group, members, dead)
     }
 
@@ -82,10 +94,8 @@ impl Barrier {
             return None;
         }
         self.released += 1;
-        // A dead node, and one that is late for a barrier that has failed, count as arrived.
-        for node in members {
-            let arrivals = self.arrivals.entry(*node).or_default();
-            *arrivals = (*arrivals).max(self.released);
+        if !dead.is_empty() {
+            self.broken.insert(self.released, dead.clone());
         }
         Some(Release {
             group,
@@ -148,7 +158,11 @@ mod tests {
         assert_eq!(releases.len(), 1);
         assert_eq!(releases[0].dead, [members[2]]);
         assert_eq!(releases[0].waiting, [members[0]]);
-        // The next one ends too, at the first arrival.
+        // A member that comes later gets the same answer, and the next barrier ends at the first arrival.
+        let release = barriers
+            .arrive(WORKER_GROUP, members[1], &members, &dead)
+            .unwrap();
+        assert_eq!((release.number, release.dead), (1, vec![members[2]]));
         let release = barriers
             .arrive(WORKER_GROUP, members[1], &members, &dead)
             .unwrap();

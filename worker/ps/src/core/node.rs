@@ -140,6 +140,10 @@ impl std::ops::Add for Group {
     type Output = Self;
 
     /// The union.
+    #[allow(
+        clippy::suspicious_arithmetic_impl,
+        reason = "a sum of groups has the members of both, each once"
+    )]
     fn add(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     core::{node::NodeId, queue::SendQueue},
-    error::Error,
+    error::{Error, end_of_connection},
 };
 
 /// Whether a sender waits while too many bytes are queued.
@@ -218,7 +218,7 @@ impl Connection {
                 Ok(false) => {}
                 Err(error) => {
                     let node = self.name();
-                    let reason = format!("the connection broke: {error}");
+                    let reason = end_of_connection(&error);
                     out.close(Error::NodeLost { node, reason });
                     self.space.notify_all();
                     // The receiving thread sees the end and tells the node.

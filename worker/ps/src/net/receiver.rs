@@ -18,7 +18,13 @@ pub(crate) struct Receiver {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Whether the last payload was large. The next one will be too: only its header is read into the buffer, so that the
+    /// payload is not copied.
+    large: bool,
 }
+
+/// Payloads from this size on are large.
+const LARGE: u64 = 16 << 10;
 
 /// Why no frame was read.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +42,7 @@ impl Receiver {
             buffer: vec![0; BUFFER].into_boxed_slice(),
             start: 0,
             end: 0,
+            large: false,
         }
     }
 
@@ -50,8 +57,9 @@ impl Receiver {
         }
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.buffered());
+        let space = if self.large { count } else { BUFFER };
         while self.end < count {
-            match self.stream.read(&mut self.buffer[self.end..]) {
+            match self.stream.read(&mut self.buffer[self.end..space]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -75,6 +83,7 @@ impl Receiver {
         self.fill(HEADER)?;
         let header = Header::decode(&self.head())?;
         self.start += HEADER;
+        self.large = header.payload() >= LARGE;
         Ok(header)
     }
 
@@ -120,6 +129,7 @@ impl Receiver {
         let mut left = count;
         while left > 0 {
             if self.buffered() == 0 {
+                self.large = false;
                 self.fill(1)?;
             }
             let part = left.min(self.buffered() as u64);

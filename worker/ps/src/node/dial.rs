@@ -14,7 +14,7 @@ use crate::{
         frame::{self, FrameError},
         node::NodeId,
     },
-    error::Error,
+    error::{Error, end_of_connection},
     net::{Connection, ReceiveError, Receiver},
 };
 
@@ -176,10 +176,8 @@ impl Node {
         };
         let reason = match error {
             Some(ReceiveError::Frame(error)) => error.to_string(),
-            Some(ReceiveError::Io(error)) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
-                format!("the connection broke: {error}")
-            }
-            _ => "it closed the connection".to_owned(),
+            Some(ReceiveError::Io(error)) => end_of_connection(&error),
+            None => "it closed the connection".to_owned(),
         };
         connection.close(Error::NodeLost {
             node: peer,
@@ -196,7 +194,13 @@ impl Node {
                 None => {}
             }
         }
-        if self.is_stopped() || self.has_left(peer) {
+        if self.is_stopped() {
+            return;
+        }
+        if self.has_left(peer) {
+            // It is not dead, but it will answer nothing any more.
+            let reason = "it has ended".to_owned();
+            self.fail_waiting(peer, &Error::NodeLost { node: peer, reason });
             return;
         }
         self.lose(peer, &reason);

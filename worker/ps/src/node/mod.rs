@@ -194,6 +194,11 @@ impl Node {
         if let Some(connection) = connection {
             connection.close(error.clone());
         }
+        self.fail_waiting(node, &error);
+    }
+
+    /// Fails all that waits for a node.
+    fn fail_waiting(&self, node: NodeId, error: &Error) {
         if let Some(resends) = &self.resends {
             resends.forget(node);
         }
@@ -202,7 +207,7 @@ impl Node {
             self.changed.notify_all();
         }
         for customer in self.registry.customers() {
-            customer.node_lost(node, &error);
+            customer.node_lost(node, error);
         }
     }
 

@@ -17,8 +17,8 @@ use nix::{
 /// How long a test waits for anything. Far longer than all timeouts of the nodes.
 const LIMIT: Duration = Duration::from_secs(100);
 
-pub struct Node {
-    pub role: &'static str,
+pub(crate) struct Node {
+    pub(crate) role: &'static str,
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -26,7 +26,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(
+    pub(crate) fn start(
         role: &'static str,
         scenario: &str,
         port: u16,
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// Waits for a line that contains the text, and returns it.
-    pub fn expect(&mut self, text: &str) -> String {
+    pub(crate) fn expect(&mut self, text: &str) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
@@ -82,18 +82,18 @@ impl Node {
         }
     }
 
-    pub fn write_line(&mut self) {
+    pub(crate) fn write_line(&mut self) {
         if let Some(stdin) = &mut self.stdin {
             writeln!(stdin).unwrap();
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     /// Waits for the end, and returns its status and all lines.
-    pub fn end(mut self) -> (ExitStatus, Vec<String>) {
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
         let deadline = Instant::now() + LIMIT;
         loop {
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -118,7 +118,7 @@ impl Drop for Node {
 }
 
 /// A port that was free just now.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -127,7 +127,12 @@ pub fn free_port() -> u16 {
 }
 
 /// Starts the scheduler, servers and workers, in this order.
-pub fn start(scenario: &str, servers: u32, workers: u32, variables: &[(&str, &str)]) -> Vec<Node> {
+pub(crate) fn start(
+    scenario: &str,
+    servers: u32,
+    workers: u32,
+    variables: &[(&str, &str)],
+) -> Vec<Node> {
     let port = free_port();
     let roles = std::iter::once("scheduler")
         .chain((0..servers).map(|_| "server"))
@@ -138,7 +143,7 @@ pub fn start(scenario: &str, servers: u32, workers: u32, variables: &[(&str, &st
 }
 
 /// Ends a job in which all must succeed, and returns the lines of each node.
-pub fn finish(nodes: Vec<Node>) -> Vec<(&'static str, Vec<String>)> {
+pub(crate) fn finish(nodes: Vec<Node>) -> Vec<(&'static str, Vec<String>)> {
     let ends = nodes.into_iter().map(|node| {
         let role = node.role;
         let (status, lines) = node.end();

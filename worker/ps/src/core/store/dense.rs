@@ -94,14 +94,21 @@ impl<T: Element> Store<T> for DenseStore<T> {
         Ok(())
     }
 
-    fn pull(&self, keys: &[u64], expected: Expected<'_>) -> Result<Found<T>, StoreError> {
+    fn pull_into(
+        &self,
+        keys: &[u64],
+        expected: Expected<'_>,
+        memory: Vec<T>,
+    ) -> Result<Found<T>, StoreError> {
         match expected {
             Expected::Known(Lens::Uniform(len)) if len == self.per_key => {
                 self.check(keys, |_| None)?
             }
             expected => self.check(keys, |position| expected.len_at(position))?,
         }
-        let mut values = Vec::with_capacity(keys.len() * self.per_key);
+        let mut values = memory;
+        values.clear();
+        values.reserve_exact(keys.len() * self.per_key);
         self.runs(keys, |_, at, count| {
             values.extend_from_slice(&self.values[at..at + count]);
         });

@@ -93,9 +93,22 @@ pub trait Store<T: Element>: Send {
     where
         Self: Sized;
 
-    /// Reads values. Keys are strictly ascending.
+    /// Reads values into memory that is used again. Keys are strictly ascending.
     ///
     /// # Errors
     /// A key is unknown, or has another number of values.
-    fn pull(&self, keys: &[u64], expected: Expected<'_>) -> Result<Found<T>, StoreError>;
+    fn pull_into(
+        &self,
+        keys: &[u64],
+        expected: Expected<'_>,
+        memory: Vec<T>,
+    ) -> Result<Found<T>, StoreError>;
+
+    /// [`pull_into`](Self::pull_into) new memory.
+    ///
+    /// # Errors
+    /// A key is unknown, or has another number of values.
+    fn pull(&self, keys: &[u64], expected: Expected<'_>) -> Result<Found<T>, StoreError> {
+        self.pull_into(keys, expected, Vec::new())
+    }
 }

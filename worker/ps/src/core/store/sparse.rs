@@ -210,8 +210,14 @@ impl<T: Element> Store<T> for SparseStore<T> {
         Ok(())
     }
 
-    fn pull(&self, keys: &[u64], expected: Expected<'_>) -> Result<Found<T>, StoreError> {
-        let mut values = Vec::new();
+    fn pull_into(
+        &self,
+        keys: &[u64],
+        expected: Expected<'_>,
+        memory: Vec<T>,
+    ) -> Result<Found<T>, StoreError> {
+        let mut values = memory;
+        values.clear();
         if let Expected::Known(lens) = expected {
             values.reserve_exact(lens.total(0, keys.len()));
         }
