@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-sharded bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-sharded bench-data bench-order bench-notice bench-plugins bench-ps bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -31,11 +31,11 @@ CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config d
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
-PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests)
+PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests) | (package(elasticrun-ps) & kind(test))
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
-BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit sharded data order notice plugins spark
+BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit sharded data order notice plugins ps spark
 FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers shards thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
 CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
@@ -257,6 +257,9 @@ bench-notice: ## Time from a change of the list of hosts until all workers have 
 
 bench-spark: ## Cost of a lost Spark executor, and of the end of a job with pending slots; KILLS=5 for fewer kills
 	VENV=$(or $(SPARK),spark35) benches/python.sh spark.py --kills $(or $(KILLS),20)
+
+bench-ps: ## Push, pull and push-pull of the parameter server, beside plain TCP with the same framing
+	cargo run --locked --release -q -p elasticrun-benches --bin bench_ps
 
 bench-plugins: ## Cost of a plugin process: its start, a poll
 	cargo bench --locked -q -p elasticrun-plugin-loader --bench isolation

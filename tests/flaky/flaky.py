@@ -37,6 +37,7 @@ class OutOfTime(Exception):
 RUST = (
     ("processes", "elasticrun-process-tests", ["tests/process"]),
     ("agent", "elasticrun-agent", ["worker/agent/tests"]),
+    ("ps", "elasticrun-ps", ["worker/ps"]),
     ("ssh", "elasticrun-ssh-tests", ["tests/ssh", "tests/process"]),
     ("etcd", "elasticrun-etcd-tests", ["tests/etcd"]),
 )

@@ -43,7 +43,8 @@ impl DType {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
-    pub(crate) fn name(code: u8) -> &'static str {
+    /// The name of the type with this code of the wire format.
+    pub fn name(code: u8) -> &'static str {
         match code {
             0 => "byte",
             1 => "u8",
@@ -99,6 +100,14 @@ pub(crate) use sealed::Reduce;
 pub trait Element: Pod + Send + Sync + PartialEq + std::fmt::Debug + sealed::Reduce {
     /// The type in the wire format.
     const DTYPE: DType;
+}
+
+/// Adds `other` to `dst`, element by element. Integers wrap around; 16-bit floats are added in `f32` and rounded once.
+///
+/// # Panics
+/// The lengths differ.
+pub fn add<T: Element>(dst: &mut [T], other: &[T]) {
+    T::combine(Op::Sum, dst, other, Finish::Keep);
 }
 
 macro_rules! native {

@@ -44,7 +44,7 @@ mod topology;
 
 pub use abort::Aborter;
 pub use best_effort_barrier::BestEffortBarrier;
-pub use element::{DType, Element};
+pub use element::{DType, Element, add};
 pub use error::Error;
 pub use group::{Group, GroupConfig, Observer};
 pub use net::watch_path;

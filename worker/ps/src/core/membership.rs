@@ -1,0 +1,213 @@
+//! Who is in the job: ranks at registration, and who is dead. The scheduler keeps it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::node::{NodeId, Role, SCHEDULER};
+
+/// A node and where it accepts connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// The node.
+    pub id: NodeId,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// Why a registration is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum JoinError {
+    /// All ranks of the role are taken.
+    #[error("the job has its {count} {role}s already: does DMLC_NUM_{variable} say how many run?")]
+    Full {
+        /// The role.
+        role: Role,
+        /// How many there are.
+        count: u32,
+        /// The end of the variable's name.
+        variable: &'static str,
+    },
+    /// A second scheduler.
+    #[error("a scheduler runs at this address already")]
+    SecondScheduler,
+}
+
+/// The nodes of a job. Times are durations since a start that the caller chooses.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    servers: u32,
+    workers: u32,
+    members: BTreeMap<NodeId, Member>,
+    last_seen: BTreeMap<NodeId, Duration>,
+    left: BTreeSet<NodeId>,
+    dead: BTreeSet<NodeId>,
+}
+
+impl Membership {
+    /// A job with so many servers and workers.
+    pub(crate) fn new(servers: u32, workers: u32) -> Self {
+        Self {
+            servers,
+            workers,
+            members: BTreeMap::new(),
+            last_seen: BTreeMap::new(),
+            left: BTreeSet::new(),
+            dead: BTreeSet::new(),
+        }
+    }
+
+    /// Registers a node, and gives it the next rank of its role.
+    ///
+    /// # Errors
+    /// The role has no rank left.
+    pub(crate) fn join(
+        &mut self,
+        role: Role,
+        address: SocketAddr,
+        now: Duration,
+    ) -> Result<NodeId, JoinError> {
+        let (count, variable, id): (_, _, fn(u32) -> NodeId) = match role {
+            Role::Scheduler => return Err(JoinError::SecondScheduler),
+            Role::Server => (self.servers, "SERVER", NodeId::server),
+            Role::Worker => (self.workers, "WORKER", NodeId::worker),
+        };
+        let free = (0..count).map(id).find(|id| !self.members.contains_key(id));
+        let id = free.ok_or(JoinError::Full {
+            role,
+            count,
+            variable,
+        })?;
+        self.members.insert(id, Member { id, address });
+        self.last_seen.insert(id, now);
+        Ok(id)
+    }
+
+    /// All members, once all have registered.
+    pub(crate) fn roster(&self) -> Option<Vec<Member>> {
+        let complete = self.members.len() as u32 == self.servers + self.workers;
+        complete.then(|| self.members.values().copied().collect())
+    }
+
+    /// How many nodes have not registered: servers and workers.
+    pub(crate) fn awaited(&self) -> (u32, u32) {
+        let count = |role| {
+            self.members
+                .keys()
+                .filter(|id| id.role() == Some(role))
+                .count() as u32
+        };
+        (
+            self.servers - count(Role::Server),
+            self.workers - count(Role::Worker),
+        )
+    }
+
+    /// A sign of life. A node that was declared dead stays so: others have acted on it.
+    pub(crate) fn seen(&mut self, node: NodeId, now: Duration) {
+        if let Some(last) = self.last_seen.get_mut(&node) {
+            *last = now;
+        }
+    }
+
+    /// A node has finished. Its silence is no death from now on.
+    pub(crate) fn leave(&mut self, node: NodeId) {
+        self.left.insert(node);
+    }
+
+    /// The connection to a node broke. Returns whether this is its death.
+    pub(crate) fn disconnected(&mut self, node: NodeId) -> bool {
+        self.members.contains_key(&node) && !self.left.contains(&node) && self.dead.insert(node)
+    }
+
+    /// Declares those dead that were silent for `timeout`, and returns them.
+    pub(crate) fn expire(&mut self, now: Duration, timeout: Duration) -> Vec<NodeId> {
+        let silent = self
+            .last_seen
+            .iter()
+            .filter(|(_, seen)| **seen + timeout <= now);
+        let silent: Vec<_> = silent
+            .map(|(&node, _)| node)
+            .filter(|node| !self.left.contains(node) && !self.dead.contains(node))
+            .collect();
+        self.dead.extend(&silent);
+        silent
+    }
+
+    /// The dead nodes.
+    pub(crate) fn dead(&self) -> &BTreeSet<NodeId> {
+        &self.dead
+    }
+
+    /// The nodes that live, without the scheduler.
+    pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> {
+        let members = self.members.keys().copied();
+        members.filter(|node| {
+            !self.dead.contains(node) && !self.left.contains(node) && *node != SCHEDULER
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    #[test]
+    fn ranks_are_the_order_of_arrival() {
+        let mut members = Membership::new(1, 2);
+        assert_eq!(
+            members.join(Role::Worker, address(1), at(0)),
+            Ok(NodeId::worker(0))
+        );
+        assert_eq!(
+            members.join(Role::Server, address(2), at(0)),
+            Ok(NodeId::server(0))
+        );
+        assert_eq!(members.awaited(), (0, 1));
+        assert_eq!(members.roster(), None);
+        assert_eq!(
+            members.join(Role::Worker, address(3), at(0)),
+            Ok(NodeId::worker(1))
+        );
+        assert_eq!(members.roster().map(|roster| roster.len()), Some(3));
+        let error = members.join(Role::Server, address(4), at(0)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the job has its 1 servers already: does DMLC_NUM_SERVER say how many run?"
+        );
+        assert_eq!(
+            members.join(Role::Scheduler, address(5), at(0)),
+            Err(JoinError::SecondScheduler)
+        );
+    }
+
+    #[test]
+    fn only_the_silent_and_the_broken_are_dead() {
+        let mut members = Membership::new(1, 3);
+        for role in [Role::Server, Role::Worker, Role::Worker, Role::Worker] {
+            members.join(role, address(1), at(0)).unwrap();
+        }
+        members.seen(NodeId::server(0), at(9));
+        members.leave(NodeId::worker(0));
+        assert!(!members.disconnected(NodeId::worker(0)));
+        assert!(members.disconnected(NodeId::worker(1)));
+        assert!(!members.disconnected(NodeId::worker(1)));
+        assert_eq!(members.expire(at(10), at(5)), [NodeId::worker(2)]);
+        assert_eq!(members.expire(at(10), at(5)), []);
+        let dead: Vec<_> = members.dead().iter().copied().collect();
+        assert_eq!(dead, [NodeId::worker(1), NodeId::worker(2)]);
+        assert_eq!(members.living().collect::<Vec<_>>(), [NodeId::server(0)]);
+    }
+}

@@ -1,0 +1,181 @@
+//! The requests of one user of a node, and waiting for their answers.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    core::{
+        node::NodeId,
+        tracker::{Outcome, Timestamp, Tracker},
+    },
+    error::Error,
+};
+
+/// Is called once when a request is completed, on a thread of the node. It must not wait for other requests.
+pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// One user of a node: an app and a number within it. It counts requests, and knows which are answered.
+pub struct Customer {
+    app: u32,
+    id: u32,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    tracker: Tracker<Error>,
+    callbacks: BTreeMap<Timestamp, Callback>,
+    waiting: usize,
+}
+
+impl fmt::Debug for Customer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_flight = self.lock().tracker.in_flight();
+        f.debug_struct("Customer")
+            .field("app", &self.app)
+            .field("id", &self.id)
+            .field("in_flight", &in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Customer {
+    pub(crate) fn new(app: u32, id: u32) -> Self {
+        Self {
+            app,
+            id,
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The app.
+    pub fn app(&self) -> u32 {
+        self.app
+    }
+
+    /// The number within the app.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Begins a request to these nodes. `prepare` is called with its number, before any answer can come.
+    pub(crate) fn begin(
+        &self,
+        to: impl IntoIterator<Item = NodeId>,
+        callback: Option<Callback>,
+        prepare: impl FnOnce(Timestamp),
+    ) -> Timestamp {
+        let mut inner = self.lock();
+        let timestamp = inner.tracker.begin(to);
+        if inner.tracker.result(timestamp).is_none()
+            && let Some(callback) = callback
+        {
+            inner.callbacks.insert(timestamp, callback);
+        }
+        prepare(timestamp);
+        timestamp
+    }
+
+    pub(crate) fn expects(&self, timestamp: Timestamp, from: NodeId) -> bool {
+        self.lock().tracker.expects(timestamp, from)
+    }
+
+    /// Notes an answer.
+    pub(crate) fn answered(&self, timestamp: Timestamp, from: NodeId) {
+        let mut inner = self.lock();
+        if inner.tracker.answered(timestamp, from) == Outcome::Completed {
+            self.complete(inner, timestamp, Ok(()));
+        }
+    }
+
+    /// Ends a request with an error.
+    pub(crate) fn fail(&self, timestamp: Timestamp, error: Error) {
+        let mut inner = self.lock();
+        if inner.tracker.fail(timestamp, error.clone()) == Outcome::Completed {
+            self.complete(inner, timestamp, Err(error));
+        }
+    }
+
+    fn complete(
+        &self,
+        inner: MutexGuard<'_, Inner>,
+        timestamp: Timestamp,
+        result: Result<(), Error>,
+    ) {
+        let mut inner = inner;
+        let callback = inner.callbacks.remove(&timestamp);
+        let waiting = inner.waiting > 0;
+        drop(inner);
+        if let Some(callback) = callback {
+            callback(result);
+        }
+        if waiting {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends all requests that wait for the node.
+    pub(crate) fn node_lost(&self, node: NodeId, error: &Error) {
+        let waiting = self.lock().tracker.waiting_for(node);
+        for timestamp in waiting {
+            self.fail(timestamp, error.clone());
+        }
+    }
+
+    /// Whether a request is completed, with an error or not.
+    pub fn is_done(&self, timestamp: Timestamp) -> bool {
+        self.lock().tracker.result(timestamp).is_some()
+    }
+
+    /// Number of requests that are not completed.
+    pub fn in_flight(&self) -> usize {
+        self.lock().tracker.in_flight()
+    }
+
+    /// Waits until a request is completed. A request that is not completed in time is ended with [`Error::TimedOut`].
+    ///
+    /// # Errors
+    /// The request failed, or was not answered in time.
+    pub fn wait(&self, timestamp: Timestamp, limit: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut inner = self.lock();
+        if !inner.tracker.has_begun(timestamp) {
+            return Err(Error::NoSuchRequest(timestamp.0));
+        }
+        loop {
+            if let Some(result) = inner.tracker.result(timestamp) {
+                return result;
+            }
+            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+                break;
+            };
+            inner.waiting += 1;
+            let woken = self.changed.wait_timeout(inner, rest);
+            inner = woken.unwrap_or_else(PoisonError::into_inner).0;
+            inner.waiting -= 1;
+        }
+        let missing = inner.tracker.missing(timestamp);
+        drop(inner);
+        let timestamp_number = timestamp.0;
+        self.fail(
+            timestamp,
+            Error::TimedOut {
+                timestamp: timestamp_number,
+                missing,
+                waited: limit,
+            },
+        );
+        // An answer may have come just now.
+        self.lock().tracker.result(timestamp).unwrap_or(Ok(()))
+    }
+}

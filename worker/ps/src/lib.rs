@@ -1,0 +1,78 @@
+//! A parameter server: servers keep values by key, and workers push values to them and pull values from them, each at its own
+//! pace. The words are those of ps-lite.
+//!
+//! ```no_run
+//! use elasticrun_ps::{KvServer, KvWorker, Options, Postoffice, Role, SummingHandler};
+//!
+//! # fn main() -> Result<(), elasticrun_ps::Error> {
+//! let postoffice = Postoffice::start(Options::from_env()?)?;
+//! match postoffice.role() {
+//!     Role::Scheduler => {}
+//!     Role::Server => {
+//!         KvServer::<f32>::new(&postoffice, 0, SummingHandler::default())?;
+//!     }
+//!     Role::Worker => {
+//!         let kv = KvWorker::<f32>::new(&postoffice, 0, 0)?;
+//!         let pushed = kv.push([1, 3, 5], [1.0, 2.0, 3.0])?;
+//!         kv.wait(pushed)?;
+//!         let pulled = kv.pull([1, 3, 5], 1)?.wait()?;
+//!         println!("{:?}", pulled.values);
+//!     }
+//! }
+//! postoffice.finalize()
+//! # }
+//! ```
+//!
+//! # Theory of operation
+//! A [`Postoffice`] is a node: scheduler, server or worker. `core` decides everything and is pure; `net` moves bytes; `node` has
+//! the threads and calls both. A request is sent by the thread that makes it, straight from its arrays. A server handles it on the
+//! thread that received it. The values of a pull are received straight into its result.
+//! docs/design/parameter-server.md describes the wire and what is still to come.
+//!
+//! # Invariants
+//! - PS1 A request is completed once, by its answers or by an error. Its callback is called once.
+//! - PS2 With resends, a message is handled once, however often it arrives.
+//! - PS3 Nothing is waited for without a limit, and its end is a named error.
+//!
+//! # Not promised
+//! Order among requests of different workers, or of different priorities. Secrecy and authentication: the network must be trusted
+//! until the opening proves a key.
+
+mod array;
+mod core;
+mod customer;
+mod error;
+mod in_flight;
+mod net;
+mod node;
+mod options;
+mod postoffice;
+mod pull;
+mod server;
+mod simple;
+mod summing;
+mod worker;
+
+pub use array::Array;
+pub use core::{
+    frame::FrameError,
+    keys::{KeyError, Lens},
+    node::{
+        ALL_NODES, Group, NodeId, Recipients, Role, SCHEDULER, SCHEDULER_GROUP, SERVER_GROUP,
+        WORKER_GROUP,
+    },
+    ranges::{KeyRange, RangeMap},
+    slicer::{Parts, Slice, SliceError, parts_by_range, slices},
+    store::{Combine, DenseStore, Expected, Found, SparseStore, Store, StoreError},
+    tracker::Timestamp,
+};
+pub use customer::{Callback, Customer};
+pub use error::{Error, Refusal};
+pub use in_flight::Pull;
+pub use options::Options;
+pub use postoffice::Postoffice;
+pub use pull::{Expect, Pulled};
+pub use server::{Answer, Handler, KvPairs, KvServer, RequestMeta};
+pub use simple::{RequestHandler, ResponseHandler, SimpleApp, SimpleData};
+pub use summing::SummingHandler;
+pub use worker::{KvWorker, RequestOptions, Slicer};

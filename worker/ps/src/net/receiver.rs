@@ -1,0 +1,277 @@
+//! The receiving half of a connection: headers through a small buffer, payloads straight to where they belong.
+
+use std::{
+    io::{self, IoSliceMut, Read},
+    net::TcpStream,
+};
+
+use crate::core::frame::{FrameError, HEADER, Header, OPENING, read_opening};
+use crate::core::node::NodeId;
+
+/// Bytes that are read at once. A payload that is larger than what the buffer has goes past it.
+const BUFFER: usize = 32 << 10;
+
+/// Reads frames.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    stream: TcpStream,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// Whether the last payload was large. The next one will be too: only its header is read into the buffer, so that the
+    /// payload is not copied.
+    large: bool,
+}
+
+/// Payloads from this size on are large.
+const LARGE: u64 = 16 << 10;
+
+/// Why no frame was read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+}
+
+impl Receiver {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            large: false,
+        }
+    }
+
+    fn buffered(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Reads until the buffer has `count` bytes.
+    fn fill(&mut self, count: usize) -> io::Result<()> {
+        if self.buffered() >= count {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.buffered());
+        let space = if self.large { count } else { BUFFER };
+        while self.end < count {
+            match self.stream.read(&mut self.buffer[self.end..space]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => self.end += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bytes of a connection that another node has dialled.
+    pub(crate) fn opening(&mut self) -> Result<NodeId, ReceiveError> {
+        self.fill(OPENING)?;
+        let mut bytes = [0; OPENING];
+        bytes.copy_from_slice(&self.buffer[self.start..self.start + OPENING]);
+        self.start += OPENING;
+        Ok(read_opening(&bytes)?)
+    }
+
+    /// Waits for a header. Its payload must be read next.
+    pub(crate) fn header(&mut self) -> Result<Header, ReceiveError> {
+        self.fill(HEADER)?;
+        let header = Header::decode(&self.head())?;
+        self.start += HEADER;
+        self.large = header.payload() >= LARGE;
+        Ok(header)
+    }
+
+    fn head(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes.copy_from_slice(&self.buffer[self.start..self.start + HEADER]);
+        bytes
+    }
+
+    /// Whether a whole frame is in the buffer.
+    pub(crate) fn has_frame(&self) -> bool {
+        self.buffered() >= HEADER
+            && Header::decode(&self.head())
+                .is_ok_and(|header| header.payload() <= (self.buffered() - HEADER) as u64)
+    }
+
+    /// Reads exactly these parts.
+    pub(crate) fn read(&mut self, parts: &mut [&mut [u8]]) -> io::Result<()> {
+        let mut slices = Vec::with_capacity(parts.len());
+        for part in parts {
+            let buffered = self.buffered().min(part.len());
+            let (now, rest) = part.split_at_mut(buffered);
+            now.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
+            self.start += buffered;
+            if !rest.is_empty() {
+                slices.push(IoSliceMut::new(rest));
+            }
+        }
+        let mut slices = &mut slices[..];
+        while !slices.is_empty() {
+            match self.stream.read_vectored(slices) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads so many bytes and forgets them.
+    pub(crate) fn skip(&mut self, count: u64) -> io::Result<()> {
+        let mut left = count;
+        while left > 0 {
+            if self.buffered() == 0 {
+                self.large = false;
+                self.fill(1)?;
+            }
+            let part = left.min(self.buffered() as u64);
+            self.start += part as usize;
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// Reads a payload into buffers that are used again and again.
+    pub(crate) fn payload<'a>(
+        &mut self,
+        header: &Header,
+        scratch: &'a mut Scratch,
+    ) -> io::Result<Payload<'a>> {
+        let keys = header.keys as usize;
+        let lens = header.lens as usize;
+        let bytes = header.value_bytes as usize;
+        let words = bytes.div_ceil(8);
+        // A length is a claim: memory is taken as the bytes come.
+        if words <= FIRST_WORDS.max(scratch.values.len())
+            && keys <= FIRST_WORDS.max(scratch.keys.len())
+        {
+            grow(&mut scratch.keys, keys);
+            grow(&mut scratch.lens, lens);
+            grow(&mut scratch.values, words);
+            let values: &mut [u8] = bytemuck::cast_slice_mut(&mut scratch.values);
+            self.read(&mut [
+                bytemuck::cast_slice_mut(&mut scratch.keys[..keys]),
+                bytemuck::cast_slice_mut(&mut scratch.lens[..lens]),
+                &mut values[..bytes],
+            ])?;
+        } else {
+            self.read_growing(&mut scratch.keys, keys * 8)?;
+            self.read_growing(&mut scratch.lens, lens * 4)?;
+            self.read_growing(&mut scratch.values, bytes)?;
+        }
+        let values: &[u8] = bytemuck::cast_slice(&scratch.values);
+        Ok(Payload {
+            keys: &scratch.keys[..keys],
+            lens: &scratch.lens[..lens],
+            values: &values[..bytes],
+        })
+    }
+
+    fn read_growing<N: bytemuck::Pod>(
+        &mut self,
+        into: &mut Vec<N>,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < bytes {
+            let end = bytes.min((filled * 2).max(FIRST_WORDS * 8));
+            grow(into, end.div_ceil(size_of::<N>()));
+            let all: &mut [u8] = bytemuck::cast_slice_mut(into);
+            self.read(&mut [&mut all[filled..end]])?;
+            filled = end;
+        }
+        Ok(())
+    }
+}
+
+/// Memory that a payload may take before any of it has come: 8 MiB.
+const FIRST_WORDS: usize = 1 << 20;
+
+fn grow<N: bytemuck::Pod>(vector: &mut Vec<N>, len: usize) {
+    if vector.len() < len {
+        vector.resize(len, N::zeroed());
+    }
+}
+
+/// Buffers for payloads.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    keys: Vec<u64>,
+    lens: Vec<u32>,
+    /// Words, so that values of any type are aligned.
+    values: Vec<u64>,
+}
+
+/// A payload in its parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Payload<'a> {
+    pub(crate) keys: &'a [u64],
+    pub(crate) lens: &'a [u32],
+    pub(crate) values: &'a [u8],
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream},
+        thread,
+    };
+
+    use super::*;
+    use crate::core::frame::{Kind, PUSH, REQUEST};
+
+    #[test]
+    fn frames_of_any_size_come_whole() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut receiver = Receiver::new(listener.accept().unwrap().0);
+        let sizes = [1usize, 0, 3, 4000, 40_000, 7, 9_000_001, 0];
+        let sending = thread::spawn(move || {
+            for (index, &size) in sizes.iter().enumerate() {
+                let header = Header {
+                    keys: size as u32 % 5,
+                    lens: size as u32 % 5,
+                    value_bytes: size as u64,
+                    timestamp: index as u64,
+                    ..Header::new(Kind::Data, REQUEST | PUSH, NodeId(9))
+                };
+                to.write_all(&header.encode()).unwrap();
+                to.write_all(&vec![index as u8; header.payload() as usize])
+                    .unwrap();
+            }
+        });
+        let mut scratch = Scratch::default();
+        for (index, &size) in sizes.iter().enumerate() {
+            let header = receiver.header().unwrap();
+            assert_eq!(header.timestamp, index as u64);
+            let index = index as u8;
+            let payload = receiver.payload(&header, &mut scratch).unwrap();
+            assert_eq!(payload.values.len(), size);
+            assert!(payload.values.iter().all(|&byte| byte == index));
+            assert!(
+                payload
+                    .keys
+                    .iter()
+                    .all(|&key| key == u64::from_ne_bytes([index; 8]))
+            );
+            assert!(
+                payload
+                    .lens
+                    .iter()
+                    .all(|&len| len == u32::from_ne_bytes([index; 4]))
+            );
+            assert_eq!(payload.lens.len(), size % 5);
+        }
+        sending.join().unwrap();
+        assert!(matches!(receiver.header(), Err(ReceiveError::Io(_))));
+    }
+}

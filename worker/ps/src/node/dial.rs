@@ -1,0 +1,224 @@
+//! Connections: dialled, accepted, and their receiving threads.
+
+use std::{
+    io::Write,
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Node, OF_NODE, lock};
+use crate::{
+    core::{
+        frame::{self, FrameError},
+        node::NodeId,
+    },
+    error::{Error, end_of_connection},
+    net::{Connection, ReceiveError, Receiver},
+};
+
+/// Time between two attempts to dial.
+const RETRY: Duration = Duration::from_millis(20);
+/// How long an accepted connection may take to say what it is.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to a node, again and again until it accepts.
+pub(super) fn connect(
+    to: NodeId,
+    address: SocketAddr,
+    limit: Duration,
+) -> Result<TcpStream, Error> {
+    let start = Instant::now();
+    loop {
+        let rest = limit
+            .saturating_sub(start.elapsed())
+            .max(Duration::from_millis(1));
+        let reason = match TcpStream::connect_timeout(&address, rest) {
+            // A port of this machine that nobody listens on may connect to itself.
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                "nothing listens there".to_owned()
+            }
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(Error::io("setsockopt"))?;
+                return Ok(stream);
+            }
+            Err(error) => error.to_string(),
+        };
+        if start.elapsed() + RETRY >= limit {
+            let waited = limit;
+            return Err(Error::Unreachable {
+                node: to,
+                address,
+                waited,
+                reason,
+            });
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+impl Node {
+    /// Dials a node until it accepts.
+    pub(super) fn dial(
+        self: &Arc<Self>,
+        to: NodeId,
+        address: SocketAddr,
+        limit: Duration,
+    ) -> Result<Arc<Connection>, Error> {
+        self.open(connect(to, address, limit)?, to)
+    }
+
+    /// Opens a connection that this node has dialled.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        to: NodeId,
+    ) -> Result<Arc<Connection>, Error> {
+        let mut opening = &stream;
+        opening
+            .write_all(&frame::opening(self.id()))
+            .map_err(Error::io("write"))?;
+        self.log(1, || format!("connected to {to}"));
+        self.adopt(stream, Some(to), false)
+    }
+
+    /// Takes a stream into service: a connection with its receiving thread.
+    fn adopt(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: Option<NodeId>,
+        accepted: bool,
+    ) -> Result<Arc<Connection>, Error> {
+        let reading = stream.try_clone().map_err(Error::io("dup"))?;
+        let sender = Arc::clone(&self.sender);
+        let connection = Connection::new(stream, peer, sender, self.options.send_buffer);
+        if let Some(peer) = peer {
+            lock(&self.connections).insert(peer, Arc::clone(&connection));
+        }
+        let node = Arc::clone(self);
+        let thread_connection = Arc::clone(&connection);
+        let builder = thread::Builder::new().name("ps-receive".to_owned());
+        let spawned = builder.spawn(move || {
+            OF_NODE.set(true);
+            let connection = thread_connection;
+            let mut receiver = Receiver::new(reading);
+            let opened = match accepted {
+                true => node.read_opening(&connection, &mut receiver),
+                false => Ok(()),
+            };
+            let ended = opened.and_then(|()| node.receive(&connection, &mut receiver));
+            node.ended(&connection, ended.err());
+        });
+        let handle = spawned.map_err(Error::io("clone"))?;
+        lock(&self.threads).push(handle);
+        Ok(connection)
+    }
+
+    /// Learns who has dialled.
+    fn read_opening(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        receiver: &mut Receiver,
+    ) -> Result<(), ReceiveError> {
+        connection
+            .stream()
+            .set_read_timeout(Some(OPENING_TIMEOUT))?;
+        let peer = receiver.opening()?;
+        connection.stream().set_read_timeout(None)?;
+        if peer == NodeId(0) {
+            if self.scheduler.is_none() {
+                return Err(FrameError::NoOpening.into());
+            }
+            lock(&self.strangers).push(Arc::clone(connection));
+            return Ok(());
+        }
+        connection.set_peer(peer);
+        self.log(1, || format!("accepted {peer}"));
+        // If both have dialled, each keeps the one that it has.
+        lock(&self.connections)
+            .entry(peer)
+            .or_insert_with(|| Arc::clone(connection));
+        Ok(())
+    }
+
+    /// Accepts connections until the node stops.
+    pub(super) fn accept(self: &Arc<Self>) {
+        loop {
+            let accepted = self.listener.accept();
+            if self.is_stopped() {
+                return;
+            }
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    thread::sleep(RETRY);
+                    continue;
+                }
+            };
+            let taken = stream
+                .set_nodelay(true)
+                .map_err(Error::io("setsockopt"))
+                .and_then(|()| self.adopt(stream, None, true));
+            if let Err(error) = taken {
+                tracing::warn!(%error, "a connection was not taken into service");
+            }
+        }
+    }
+
+    /// A receiving thread has come to the end of its connection.
+    fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
+        lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
+        let Some(peer) = connection.peer() else {
+            let _ = connection.stream().shutdown(Shutdown::Both);
+            return;
+        };
+        let reason = match error {
+            Some(ReceiveError::Frame(error)) => error.to_string(),
+            Some(ReceiveError::Io(error)) => end_of_connection(&error),
+            None => "it closed the connection".to_owned(),
+        };
+        connection.close(Error::NodeLost {
+            node: peer,
+            reason: reason.clone(),
+        });
+        {
+            let mut connections = lock(&self.connections);
+            match connections.get(&peer) {
+                Some(current) if Arc::ptr_eq(current, connection) => {
+                    connections.remove(&peer);
+                }
+                // The other one of two that were dialled at once is in use.
+                Some(_) => return,
+                None => {}
+            }
+        }
+        if self.is_stopped() {
+            return;
+        }
+        if self.has_left(peer) {
+            // It is not dead, but it will answer nothing any more.
+            let reason = "it has ended".to_owned();
+            self.fail_waiting(peer, &Error::NodeLost { node: peer, reason });
+            return;
+        }
+        self.lose(peer, &reason);
+        if self.scheduler.is_some() {
+            self.disconnected(peer, &reason);
+        }
+    }
+
+    fn has_left(&self, peer: NodeId) -> bool {
+        lock(&self.waiting).left.contains(&peer)
+    }
+
+    /// Dials all servers.
+    pub(super) fn dial_servers(self: &Arc<Self>) -> Result<(), Error> {
+        let (servers, _) = self.counts();
+        for rank in 0..servers {
+            self.connection(NodeId::server(rank))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,264 @@
+//! The loop of a receiving thread: what each frame means.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use bytes::Bytes;
+
+use super::{Control, Node, Roster, addresses, lock, registry::Parked};
+use crate::{
+    core::{
+        frame::{FAILURE, Header, Kind, REQUEST},
+        membership::Member,
+        node::{NodeId, Role, SCHEDULER},
+    },
+    error::Refusal,
+    net::{Connection, Outgoing, Pace, Payload, ReceiveError, Receiver, Scratch},
+};
+
+impl Node {
+    /// Receives frames until the connection ends.
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        receiver: &mut Receiver,
+    ) -> Result<(), ReceiveError> {
+        let mut scratch = Scratch::default();
+        loop {
+            let more = receiver.has_frame();
+            connection.cork(more);
+            // A server that cannot send its answers reads no further requests.
+            if !more
+                && self.options.role == Role::Server
+                && let Err(error) = connection.wait_for_space(self.options.request_timeout)
+            {
+                return Err(std::io::Error::other(error.to_string()).into());
+            }
+            let header = receiver.header()?;
+            let peer = connection.peer().unwrap_or(NodeId(0));
+            // The connection says who it is, not the frame. A server may serve before it knows its own id.
+            let header = Header {
+                sender: peer,
+                ..header
+            };
+            if peer == SCHEDULER {
+                let now = self.now().as_millis() as u64;
+                self.scheduler_heard.store(now, Ordering::Relaxed);
+            }
+            if let Some(scheduler) = &self.scheduler {
+                lock(scheduler).members.seen(peer, self.now());
+            }
+            match header.kind {
+                Kind::Control => {
+                    self.receive_control(connection, &header, receiver, &mut scratch)?
+                }
+                Kind::Acknowledgement => {
+                    receiver.skip(header.payload())?;
+                    if let Some(resends) = &self.resends {
+                        match resends.drops(self.options.drop_percent) {
+                            true => self.log(2, || format!("dropped {header:?}")),
+                            false => resends.acknowledge(peer, header.sequence),
+                        }
+                    }
+                }
+                Kind::Data | Kind::Simple => {
+                    self.receive_message(connection, peer, &header, receiver, &mut scratch)?;
+                }
+            }
+        }
+    }
+
+    fn receive_message(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        peer: NodeId,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReceiveError> {
+        if let Some(resends) = &self.resends {
+            if resends.drops(self.options.drop_percent) {
+                self.log(2, || format!("dropped {header:?}"));
+                return Ok(receiver.skip(header.payload())?);
+            }
+            if header.sequence != 0 {
+                self.acknowledge(connection, header.sequence);
+                if !resends.admit(peer, header.sequence) {
+                    self.log(2, || format!("repeated {header:?}"));
+                    return Ok(receiver.skip(header.payload())?);
+                }
+            }
+        }
+        self.log(2, || format!("from {peer}: {header:?}"));
+        if !header.has(REQUEST) {
+            return match self.registry.customer(header) {
+                Some(sink) => sink.answer(header, receiver, scratch),
+                // Its customer has gone.
+                None => Ok(receiver.skip(header.payload())?),
+            };
+        }
+        let payload = receiver.payload(header, scratch)?;
+        self.request(Some(connection), header, payload);
+        Ok(())
+    }
+
+    /// Gives a request to its handler, or keeps it until there is one.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        from: Option<&Arc<Connection>>,
+        header: &Header,
+        payload: Payload<'_>,
+    ) {
+        match self.registry.app_or_park(from, header, payload) {
+            Ok(Some(sink)) => sink.request(from, header, payload),
+            Ok(None) => self.alarm(),
+            Err(request) => self.refuse_parked(&request),
+        }
+    }
+
+    /// Answers a request for which no handler came.
+    pub(super) fn refuse_parked(self: &Arc<Self>, request: &Parked) {
+        let refusal = Refusal::NoHandler {
+            app: request.header.app,
+            waited: request.since.elapsed(),
+        };
+        if let Some(connection) = &request.from {
+            self.refuse(connection, &request.header, &refusal);
+        }
+    }
+
+    /// Answers a request with a refusal.
+    pub(crate) fn refuse(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        request: &Header,
+        refusal: &Refusal,
+    ) {
+        let body = serde_json::to_vec(refusal).expect("a refusal is plain data");
+        let header = Header {
+            dtype: 0,
+            keys: 0,
+            lens: 0,
+            per_key: 0,
+            value_bytes: body.len() as u64,
+            ..answer_header(request, self.id())
+        };
+        let header = Header {
+            flags: header.flags | FAILURE,
+            ..header
+        };
+        self.answer(
+            connection,
+            header,
+            [Bytes::new(), Bytes::new(), body.into()],
+        );
+    }
+
+    /// Sends an answer back over the connection of its request.
+    pub(crate) fn answer(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        header: Header,
+        parts: [Bytes; 3],
+    ) {
+        let Some(to) = connection.peer() else { return };
+        let mut header = header;
+        let frame = match &self.resends {
+            Some(resends) => resends.keep(to, &mut header, parts, self.now()),
+            None => Outgoing::new(&header, parts),
+        };
+        self.log(2, || format!("to {to}: {header:?}"));
+        // A broken connection is noticed by its receiving thread.
+        let _ = connection.send(frame, Pace::Corked);
+    }
+
+    fn receive_control(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReceiveError> {
+        let payload = receiver.payload(header, scratch)?;
+        let message = match serde_json::from_slice(payload.values) {
+            Ok(message) => message,
+            Err(error) => {
+                // A message of a later release: it is no reason to end the connection.
+                tracing::warn!(%error, "ignored a control message");
+                return Ok(());
+            }
+        };
+        if let Some(message) = self.scheduler_message(connection, message) {
+            self.node_message(connection, message);
+        }
+        Ok(())
+    }
+
+    /// Handles what every node may get.
+    pub(super) fn node_message(self: &Arc<Self>, connection: &Arc<Connection>, message: Control) {
+        match message {
+            Control::Roster {
+                id,
+                servers,
+                workers,
+                members,
+            } => {
+                self.set_roster(id, servers, workers, &members);
+            }
+            Control::Refused { reason } => {
+                lock(&self.waiting).refused = Some(reason);
+                self.changed.notify_all();
+            }
+            Control::Released {
+                group,
+                number,
+                dead,
+            } => {
+                lock(&self.waiting).released(group, number, dead);
+                self.changed.notify_all();
+            }
+            Control::Dead { nodes, reason } => {
+                for node in nodes {
+                    self.lose(node, &reason);
+                }
+            }
+            Control::Bye => {
+                if let Some(peer) = connection.peer() {
+                    lock(&self.waiting).left.insert(peer);
+                }
+            }
+            Control::Heartbeat | Control::Register { .. } | Control::Barrier { .. } => {}
+        }
+    }
+
+    pub(super) fn set_roster(&self, id: NodeId, servers: u32, workers: u32, members: &[Member]) {
+        let addresses = addresses(members, self.options.scheduler);
+        // The first one counts.
+        let _ = self.roster.set(Roster {
+            id,
+            servers,
+            workers,
+            addresses,
+        });
+        self.notify();
+    }
+
+    /// Wakes all that wait for a change. The lock is taken, so that nobody misses it between a look and a wait.
+    fn notify(&self) {
+        drop(lock(&self.waiting));
+        self.changed.notify_all();
+    }
+}
+
+/// The header of an answer without keys and values.
+pub(crate) fn answer_header(request: &Header, sender: NodeId) -> Header {
+    Header {
+        flags: request.flags & !REQUEST,
+        sender,
+        sequence: 0,
+        keys: 0,
+        lens: 0,
+        per_key: 0,
+        value_bytes: 0,
+        ..*request
+    }
+}

@@ -1,0 +1,223 @@
+//! A node: its connections and threads, and what all its customers share.
+
+mod clock;
+mod control;
+mod dial;
+pub(crate) mod dispatch;
+mod registry;
+mod resends;
+mod scheduler;
+mod start;
+mod waiting;
+
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use control::Control;
+pub(crate) use registry::{AnswerSink, Registry, RequestSink};
+use resends::Resends;
+use scheduler::Scheduler;
+use waiting::Waiting;
+
+use crate::{
+    core::{
+        frame::{Header, Kind},
+        membership::Member,
+        node::{NodeId, SCHEDULER},
+        ranges::RangeMap,
+    },
+    error::Error,
+    net::{Connection, Outgoing, Pace, SendThread},
+    options::Options,
+};
+
+/// What a node is told when all are there.
+#[derive(Debug)]
+struct Roster {
+    id: NodeId,
+    servers: u32,
+    workers: u32,
+    addresses: BTreeMap<NodeId, SocketAddr>,
+}
+
+/// The shared part of a node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) options: Options,
+    pub(crate) registry: Registry,
+    map: RangeMap,
+    started: Instant,
+    listener: TcpListener,
+    sender: Arc<SendThread>,
+    roster: OnceLock<Roster>,
+    connections: Mutex<BTreeMap<NodeId, Arc<Connection>>>,
+    /// Held while a node is dialled, so that two threads do not dial one node at once.
+    dialling: Mutex<()>,
+    /// Connections of nodes that have not registered.
+    strangers: Mutex<Vec<Arc<Connection>>>,
+    lost: Mutex<BTreeMap<NodeId, Error>>,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    resends: Option<Resends>,
+    scheduler: Option<Mutex<Scheduler>>,
+    /// When the scheduler was heard last, in milliseconds since the start.
+    scheduler_heard: AtomicU64,
+    stopped: AtomicBool,
+    /// Wakes the clock before its time.
+    alarm: (Mutex<()>, Condvar),
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+std::thread_local! {
+    /// Whether the current thread is one of a node. Such a thread must not wait for space to send.
+    static OF_NODE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    /// The id. 0 before the start is complete.
+    pub(crate) fn id(&self) -> NodeId {
+        self.roster.get().map_or(NodeId(0), |roster| roster.id)
+    }
+
+    pub(crate) fn map(&self) -> &RangeMap {
+        &self.map
+    }
+
+    /// Number of servers and workers.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        let roster = self.roster.get();
+        roster.map_or((self.options.servers, self.options.workers), |roster| {
+            (roster.servers, roster.workers)
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    fn log(&self, level: u32, text: impl FnOnce() -> String) {
+        if self.options.verbose >= level {
+            let id = match self.roster.get() {
+                Some(roster) => roster.id.to_string(),
+                None => self.options.role.to_string(),
+            };
+            eprintln!("[ps {id}] {}", text());
+        }
+    }
+
+    /// Whether the thread may wait for space.
+    pub(crate) fn pace(&self) -> Pace {
+        match OF_NODE.get() {
+            true => Pace::Now,
+            false => Pace::Wait(self.options.request_timeout),
+        }
+    }
+
+    /// Sends a frame of data or a simple message to another node.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        to: NodeId,
+        header: Header,
+        parts: [Bytes; 3],
+        pace: Pace,
+    ) -> Result<(), Error> {
+        let connection = self.connection(to)?;
+        self.log(2, || format!("to {to}: {header:?}"));
+        let mut header = header;
+        let frame = match &self.resends {
+            Some(resends) => resends.keep(to, &mut header, parts, self.now()),
+            None => Outgoing::new(&header, parts),
+        };
+        connection.send(frame, pace)
+    }
+
+    fn send_control(&self, connection: &Arc<Connection>, message: &Control) -> Result<(), Error> {
+        let body = serde_json::to_vec(message).expect("a control message is plain data");
+        let header = Header {
+            value_bytes: body.len() as u64,
+            priority: i32::MAX,
+            ..Header::new(Kind::Control, 0, self.id())
+        };
+        let frame = Outgoing::new(&header, [Bytes::new(), Bytes::new(), body.into()]);
+        connection.send(frame, Pace::Now)
+    }
+
+    /// The connection to a node, which is dialled if there is none.
+    fn connection(self: &Arc<Self>, to: NodeId) -> Result<Arc<Connection>, Error> {
+        if let Some(connection) = lock(&self.connections).get(&to) {
+            return Ok(Arc::clone(connection));
+        }
+        let _dialling = lock(&self.dialling);
+        if let Some(connection) = lock(&self.connections).get(&to) {
+            return Ok(Arc::clone(connection));
+        }
+        if self.is_stopped() {
+            return Err(Error::Finalized);
+        }
+        if let Some(error) = lock(&self.lost).get(&to) {
+            return Err(error.clone());
+        }
+        let address = self
+            .roster
+            .get()
+            .and_then(|roster| roster.addresses.get(&to));
+        let address = *address.ok_or(Error::NoSuchNode(to))?;
+        self.dial(to, address, self.options.heartbeat_timeout)
+    }
+
+    /// Notes that a node is gone, and fails all that waits for it.
+    fn lose(&self, node: NodeId, reason: &str) {
+        let reason = reason.to_owned();
+        let error = Error::NodeLost { node, reason };
+        let connection = lock(&self.connections).remove(&node);
+        if lock(&self.lost).insert(node, error.clone()).is_some() || self.is_stopped() {
+            return;
+        }
+        self.log(1, || error.to_string());
+        if let Some(connection) = connection {
+            connection.close(error.clone());
+        }
+        self.fail_waiting(node, &error);
+    }
+
+    /// Fails all that waits for a node.
+    fn fail_waiting(&self, node: NodeId, error: &Error) {
+        if let Some(resends) = &self.resends {
+            resends.forget(node);
+        }
+        if node == SCHEDULER {
+            lock(&self.waiting).scheduler_lost = Some(error.clone());
+            self.changed.notify_all();
+        }
+        for customer in self.registry.customers() {
+            customer.node_lost(node, error);
+        }
+    }
+
+    /// The nodes that are dead.
+    pub(crate) fn dead_nodes(&self) -> Vec<NodeId> {
+        lock(&self.lost).keys().copied().collect()
+    }
+}
+
+fn addresses(members: &[Member], scheduler: SocketAddr) -> BTreeMap<NodeId, SocketAddr> {
+    let members = members.iter().map(|member| (member.id, member.address));
+    members.chain([(SCHEDULER, scheduler)]).collect()
+}

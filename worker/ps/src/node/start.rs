@@ -1,0 +1,149 @@
+//! The start and the end of a node.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Condvar, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Control, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock};
+use crate::{
+    core::{
+        node::{Role, SCHEDULER},
+        ranges::RangeMap,
+    },
+    error::Error,
+    net::SendThread,
+    options::Options,
+};
+
+/// How long the end of a node waits for messages that are not acknowledged, and for its last bytes.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+
+impl Node {
+    /// Starts a node, and waits until all nodes of the job are there.
+    pub(crate) fn start(options: Options) -> Result<Arc<Self>, Error> {
+        options.check()?;
+        let started = Instant::now();
+        let is_scheduler = options.role == Role::Scheduler;
+        let (listener, stream) = match is_scheduler {
+            true => (listen_as_scheduler(options.scheduler)?, None),
+            false => {
+                let stream = connect(SCHEDULER, options.scheduler, options.start_timeout)?;
+                let own = stream.local_addr().map_err(Error::io("getsockname"))?.ip();
+                let own = options.host.unwrap_or(own);
+                let listener =
+                    TcpListener::bind(SocketAddr::new(own, 0)).map_err(Error::io("bind"))?;
+                (listener, Some(stream))
+            }
+        };
+        let address = listener.local_addr().map_err(Error::io("getsockname"))?;
+        let (sender, send_thread) = SendThread::start()?;
+        let (servers, workers) = (options.servers, options.workers);
+        let node = Arc::new(Self {
+            registry: Registry::default(),
+            map: RangeMap::equal(servers),
+            started,
+            listener,
+            sender,
+            roster: OnceLock::new(),
+            connections: Mutex::default(),
+            dialling: Mutex::new(()),
+            strangers: Mutex::default(),
+            lost: Mutex::default(),
+            waiting: Mutex::new(Waiting::default()),
+            changed: Condvar::new(),
+            resends: options.resend.map(Resends::new),
+            scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(servers, workers))),
+            scheduler_heard: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            alarm: (Mutex::new(()), Condvar::new()),
+            threads: Mutex::new(vec![send_thread]),
+            options,
+        });
+        match node.run(address, stream) {
+            Ok(()) => Ok(node),
+            Err(error) => {
+                node.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn run(self: &Arc<Self>, address: SocketAddr, stream: Option<TcpStream>) -> Result<(), Error> {
+        self.spawn("ps-accept", Self::accept)?;
+        let now = self.now().as_millis() as u64;
+        self.scheduler_heard.store(now, Ordering::Relaxed);
+        if let Some(stream) = stream {
+            let connection = self.open(stream, SCHEDULER)?;
+            let role = self.options.role;
+            self.send_control(&connection, &Control::Register { role, address })?;
+        }
+        self.spawn("ps-clock", Self::run_clock)?;
+        self.wait_for_roster()?;
+        if self.options.role == Role::Worker {
+            self.dial_servers()?;
+        }
+        Ok(())
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, run: fn(&Arc<Self>)) -> Result<(), Error> {
+        let node = Arc::clone(self);
+        let builder = thread::Builder::new().name(name.to_owned());
+        let handle = builder
+            .spawn(move || run(&node))
+            .map_err(Error::io("clone"))?;
+        lock(&self.threads).push(handle);
+        Ok(())
+    }
+
+    /// Waits until all that this node has sent was acknowledged, if messages are.
+    pub(crate) fn settle(&self) {
+        if let Some(resends) = &self.resends {
+            resends.settle(LAST_BYTES);
+        }
+    }
+
+    /// Ends the node: says goodbye, sends its last bytes, and ends all its threads.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        if self.stopped.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        for connection in &connections {
+            let _ = self.send_control(connection, &Control::Bye);
+        }
+        for connection in &connections {
+            connection.flush(LAST_BYTES);
+        }
+        let connections = connections
+            .into_iter()
+            .chain(std::mem::take(&mut *lock(&self.strangers)));
+        for connection in connections {
+            connection.close(Error::Finalized);
+        }
+        self.sender.stop();
+        self.alarm();
+        // It wakes the accepting thread.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        let current = thread::current().id();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            if thread.thread().id() != current {
+                // A panic of a callback has been printed.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn listen_as_scheduler(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(|error| Error::PortTaken {
+        address,
+        reason: error.to_string(),
+    })
+}

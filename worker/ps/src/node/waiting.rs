@@ -1,0 +1,112 @@
+//! What threads of the program wait for: the roster, barriers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+use super::{Control, Node, lock};
+use crate::{
+    core::node::{Group, NodeId, SCHEDULER},
+    error::Error,
+};
+
+/// What has come from the scheduler.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) refused: Option<String>,
+    pub(super) scheduler_lost: Option<Error>,
+    /// Nodes that have ended well.
+    pub(super) left: BTreeSet<NodeId>,
+    barriers: BTreeMap<Group, BarrierState>,
+}
+
+#[derive(Debug, Default)]
+struct BarrierState {
+    entered: u64,
+    released: u64,
+    /// The dead nodes of barriers that could not be complete.
+    broken: BTreeMap<u64, Vec<NodeId>>,
+}
+
+impl Waiting {
+    pub(super) fn released(&mut self, group: Group, number: u64, dead: Vec<NodeId>) {
+        let barrier = self.barriers.entry(group).or_default();
+        barrier.released = barrier.released.max(number);
+        if !dead.is_empty() {
+            barrier.broken.insert(number, dead);
+        }
+    }
+}
+
+impl Node {
+    /// Waits until the roster has come.
+    pub(super) fn wait_for_roster(&self) -> Result<(), Error> {
+        let limit = self.options.start_timeout;
+        let start = Instant::now();
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if self.roster.get().is_some() {
+                return Ok(());
+            }
+            if let Some(reason) = &waiting.refused {
+                return Err(Error::JoinRefused(reason.clone()));
+            }
+            if let Some(error) = &waiting.scheduler_lost {
+                return Err(error.clone());
+            }
+            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+                return Err(Error::StartTimedOut { waited: limit });
+            };
+            let woken = self.changed.wait_timeout(waiting, rest);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until all nodes of a group are here.
+    pub(crate) fn barrier(self: &Arc<Self>, group: Group) -> Result<(), Error> {
+        if self.is_stopped() {
+            return Err(Error::Finalized);
+        }
+        let number = {
+            let mut waiting = lock(&self.waiting);
+            if let Some(error) = &waiting.scheduler_lost {
+                return Err(error.clone());
+            }
+            let barrier = waiting.barriers.entry(group).or_default();
+            barrier.entered = barrier.entered.max(barrier.released) + 1;
+            barrier.entered
+        };
+        match self.id() {
+            SCHEDULER => self.arrived(SCHEDULER, group),
+            _ => self.send_control(&self.connection(SCHEDULER)?, &Control::Barrier { group })?,
+        }
+        let limit = self.options.request_timeout;
+        let start = Instant::now();
+        let mut waiting = lock(&self.waiting);
+        loop {
+            let barrier = waiting.barriers.entry(group).or_default();
+            if barrier.released >= number {
+                return match barrier.broken.get(&number) {
+                    Some(dead) => Err(Error::BarrierBroken {
+                        group,
+                        dead: dead.clone(),
+                    }),
+                    None => Ok(()),
+                };
+            }
+            if let Some(error) = &waiting.scheduler_lost {
+                return Err(error.clone());
+            }
+            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+                return Err(Error::BarrierTimedOut {
+                    group,
+                    waited: limit,
+                });
+            };
+            let woken = self.changed.wait_timeout(waiting, rest);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A node, as programs see it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    core::node::{ALL_NODES, Group, NodeId, Recipients, Role},
+    error::Error,
+    node::Node,
+    options::Options,
+};
+
+/// A node of a job. Clones are the same node.
+#[derive(Clone)]
+pub struct Postoffice {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    node: Arc<Node>,
+    exit_callback: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl fmt::Debug for Postoffice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Postoffice").field(&self.my_id()).finish()
+    }
+}
+
+impl Postoffice {
+    /// Starts a node, waits until all nodes are there, and meets them in a barrier.
+    ///
+    /// # Errors
+    /// The options are wrong, or not all nodes come in time.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        let postoffice = Self::start_async(options)?;
+        postoffice.barrier(ALL_NODES)?;
+        Ok(postoffice)
+    }
+
+    /// Starts a node and waits until all nodes have registered, without a barrier.
+    ///
+    /// # Errors
+    /// The options are wrong, or not all nodes come in time.
+    pub fn start_async(options: Options) -> Result<Self, Error> {
+        let shared = Shared {
+            node: Node::start(options)?,
+            exit_callback: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.shared.node
+    }
+
+    /// The id of this node.
+    pub fn my_id(&self) -> NodeId {
+        self.node().id()
+    }
+
+    /// The rank among the nodes of its role.
+    pub fn my_rank(&self) -> u32 {
+        self.my_id().rank()
+    }
+
+    /// The role.
+    pub fn role(&self) -> Role {
+        self.node().options.role
+    }
+
+    /// Number of servers.
+    pub fn num_servers(&self) -> u32 {
+        self.node().counts().0
+    }
+
+    /// Number of workers.
+    pub fn num_workers(&self) -> u32 {
+        self.node().counts().1
+    }
+
+    /// The nodes of a group.
+    pub fn node_ids(&self, recipients: impl Into<Recipients>) -> Vec<NodeId> {
+        let (servers, workers) = self.node().counts();
+        recipients.into().node_ids(servers, workers)
+    }
+
+    /// The nodes that this node knows to be dead: their connection broke without a goodbye, or they were silent for the
+    /// heartbeat timeout.
+    pub fn dead_nodes(&self) -> Vec<NodeId> {
+        self.node().dead_nodes()
+    }
+
+    /// Waits until all nodes of a group are in it.
+    ///
+    /// # Errors
+    /// A node is dead, or they do not come within the request timeout.
+    pub fn barrier(&self, group: Group) -> Result<(), Error> {
+        self.node().barrier(group)
+    }
+
+    /// Sets what is called at the end of [`finalize`](Self::finalize).
+    pub fn register_exit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut slot = self
+            .shared
+            .exit_callback
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(Box::new(callback));
+    }
+
+    /// Ends the node, after a barrier of all nodes.
+    ///
+    /// # Errors
+    /// Not all nodes come to the barrier. The node ends all the same.
+    pub fn finalize(&self) -> Result<(), Error> {
+        self.node().settle();
+        let met = self.barrier(ALL_NODES);
+        self.finalize_async();
+        met
+    }
+
+    /// Ends the node without a barrier. Requests of others to it fail from now on.
+    pub fn finalize_async(&self) {
+        self.node().stop();
+        let callback = self
+            .shared
+            .exit_callback
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(callback) = callback {
+            callback();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.node.stop();
+    }
+}
