@@ -63,7 +63,7 @@ fn main() -> Result<()> {
 fn window(bytes: usize) -> usize {
     match bytes {
         ..=8192 => 64,
-        ..=262_144 => 16,
+        8193..=262_144 => 16,
         _ => 4,
     }
 }
