@@ -65,18 +65,19 @@ class Steps:
         return self._data.assignments(), self._taken
 
 
-def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited[T]], ahead: int) -> Iterator[T]:
-    """The rest of the epoch, prepared in a thread up to ``ahead`` batches before they are taken.
+def in_order(data: Steps, prepare: Callable[[_native.Batch], Awaited[T]], ahead: int, threads: int = 1) -> Iterator[T]:
+    """The rest of the epoch, prepared in threads up to ``ahead`` batches before they are taken.
 
     The rows of a batch count as processed once it is returned, and those of batches that are ready before do not: whoever stops
     here, or begins a new round, reads them again. Exceptions are raised where the batch would have been returned.
 
     Args:
         data: the rows.
-        prepare: makes a batch of them, or begins to. Not called by two threads at once.
+        prepare: makes a batch of them, or begins to. Called by so many threads at once.
         ahead: number of batches, at least 1.
+        threads: number of threads.
     """
-    pool = ThreadPoolExecutor(1, "elasticrun-data")
+    pool = ThreadPoolExecutor(threads, "elasticrun-data")
     ready: deque[Future[Awaited[T]]] = deque()
     place = data.place()
     try:

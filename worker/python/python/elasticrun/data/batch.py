@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,6 +43,7 @@ class Columns:
         self.threads = threads
         self.objects = False
         self.undecoded = 0
+        self._counting = threading.Lock()
         #: The columns that forms add, each with the column that it belongs to.
         self.further = {further: name for name, form in forms.items() for further in further_names(name, form)}
         self._told: set[str] = set()
@@ -54,8 +56,9 @@ class Columns:
         return self._transformed
 
     def count_undecoded(self, images: int) -> None:
-        """Counts images that could not be decoded."""
-        self.undecoded += images
+        """Counts images that could not be decoded. Several threads call it."""
+        with self._counting:
+            self.undecoded += images
 
     def tell_left_out(self, names: list[str]) -> None:
         """Warns once for each set of columns that are no tensors."""

@@ -369,7 +369,9 @@ class ParquetDataset:
         if transform is not None and self._transform_workers:
             processes = Processes(lambda columns: dict(transform(columns)), "transform", self._transform_workers)
         try:
-            yield from in_order(self._steps, lambda rows: self._begin(rows, processes), self._ahead)
+            # One batch is decoded while the threads of the other one end. A transform is called for one after the other.
+            threads = 2 if transform is None else 1
+            yield from in_order(self._steps, lambda rows: self._begin(rows, processes), self._ahead, threads)
         finally:
             if processes is not None:
                 processes.stop()
