@@ -111,16 +111,16 @@ def torch_loader(
             data.load_state_dict(state)
 
     def columns_of(part: ParquetDataset, batch: Batch) -> tuple[int, dict[str, Any]]:
-        columns: dict[str, Any] = batch.torch() if part._transform is None else dict(batch)
+        columns: dict[str, Any] = batch.torch() if part._maker.transform is None else dict(batch)
         return parts.index(part), columns
 
     # In a worker.
     def work(given: tuple[int, dict[str, Any]]) -> Any:
         index, columns = given
-        transform = parts[index]._transform
+        transform = parts[index]._maker.transform
         if transform is not None:
             columns, left_out = tensors_of(transform(columns))
-            parts[index]._columns.of_transform().tell_left_out(left_out)
+            parts[index]._maker.columns.of_transform().tell_left_out(left_out)
         return columns if collate_fn is None else collate_fn(columns)
 
     for part in parts:
@@ -144,9 +144,10 @@ def tf_dataset(data: ParquetDataset) -> tf.data.Dataset:
     import tensorflow as tf
 
     kinds = {name: _kind(name, kind) for name, kind in data.schema.items()}
-    forms = data._columns.forms
+    forms = data._maker.columns.forms
     kinds |= {
-        further: "int64" if isinstance(forms[name], Pack) else "bool" for further, name in data._columns.further.items()
+        further: "int64" if isinstance(forms[name], Pack) else "bool"
+        for further, name in data._maker.columns.further.items()
     }
     signature = {name: tf.TensorSpec(shape=None, dtype=kind) for name, kind in kinds.items()}
 

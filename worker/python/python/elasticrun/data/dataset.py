@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import _coordinates, _native, lifecycle
 from ..errors import DataError, StateError
 from . import arguments, checkpoint, petastorm, selectors
-from .ahead import Awaited, Processes, Steps, in_order
+from .ahead import Awaited, Steps
 from .batch import Batch, Columns
 from .forms import Form, Image, check
+from .making import B, BatchMaker, Made
 from .progress import Progress, Rate
-from .transform import TransformedBatch
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -32,18 +31,6 @@ _STEPS_BETWEEN_LOOKS = 16
 
 #: From this number of passes over a row group on, a warning is given.
 _MANY_PASSES = 4
-
-
-@dataclass(frozen=True)
-class Made:
-    """What a loader has made of a batch."""
-
-    _batch: _native.Batch
-    value: Any
-
-
-#: A batch, or what a loader has made of one.
-B = TypeVar("B", Batch, Made)
 
 
 class ParquetDataset:
@@ -172,16 +159,14 @@ class ParquetDataset:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         addresses = arguments.files(several)
         options = arguments.storage(storage_options)
-        self._fields = _stored_fields(addresses, codecs, options)
-        self._transform = transform
-        self._transform_workers = arguments.count("transform_workers", transform_workers)
+        fields = _stored_fields(addresses, codecs, options)
+        arguments.count("transform_workers", transform_workers)
         if transform_workers and transform is None:
             raise ValueError(f"transform_workers={transform_workers}: there is no transform")
         if prefetch is None:
             decodes = codecs is not None or any(isinstance(form, Image) for form in (forms or {}).values())
             prefetch = max(2, 2 * transform_workers) if decodes or transform is not None else 0
-        #: Number of batches that are decoded and transformed ahead.
-        self._ahead = arguments.count("prefetch", prefetch)
+        arguments.count("prefetch", prefetch)
         if transform_workers and not prefetch:
             raise ValueError("prefetch=0: transform_workers work ahead, so it must be at least 1")
         self._data = _native.Data(
@@ -204,9 +189,11 @@ class ParquetDataset:
             merge_schemas=merge_schemas,
             storage_options=options,
         )
-        self._steps = Steps(self._data)
-        self._kinds = dict(self._data.schema())
-        self._columns = Columns(self._kinds, check(forms, self._kinds), threads or min(os.cpu_count() or 1, 4))
+        kinds = dict(self._data.schema())
+        columns_of_batches = Columns(kinds, check(forms, kinds), threads or min(os.cpu_count() or 1, 4))
+        self._maker = BatchMaker(
+            Steps(self._data), columns_of_batches, fields, transform, transform_workers, ahead=prefetch
+        )
         #: Rows of this worker at each step; None in ``order="deterministic"``.
         self.batch_size = batch_size
         #: Rows of all workers at each step in ``order="deterministic"``.
@@ -271,7 +258,7 @@ class ParquetDataset:
     @property
     def undecoded(self) -> int:
         """Images that this worker could not decode, of forms ``Image(on_error="black")``."""
-        return self._columns.undecoded
+        return self._maker.columns.undecoded
 
     def __len__(self) -> int:
         """Batches of the next iteration, the same in all workers: the rest of this epoch, or those of the next one if an iteration
@@ -326,16 +313,11 @@ class ParquetDataset:
             self.next_epoch()
 
     def _batches(self) -> Iterator[Batch]:
-        return self._counted(self._prepared() if self._ahead else self._given())
+        return self._counted(self._maker.batches())
 
     def _made(self, begin: Callable[[ParquetDataset, Batch], Awaited[Any]], ahead: int) -> Iterator[Made]:
         """What a loader makes of batches, so many of them ahead."""
-
-        def prepare(rows: _native.Batch) -> Awaited[Made]:
-            made = begin(self, self._batch(rows))
-            return lambda timeout: Made(rows, made(timeout))
-
-        return self._counted(in_order(self._steps, prepare, ahead))
+        return self._counted(self._maker.made(lambda batch: begin(self, batch), ahead))
 
     def _counted(self, batches: Iterator[B]) -> Iterator[B]:
         for steps, batch in enumerate(batches, 1):
@@ -357,37 +339,6 @@ class ParquetDataset:
             is_done = all(told == b"done" for told in self._gather(b"done" if is_done else b"not"))
         return is_done and self._data.skip_empty_steps()
 
-    def _given(self) -> Iterator[Batch]:
-        """Batches that are decoded as their columns are asked for."""
-        while (rows := self._steps.take()) is not None:
-            batch = self._batch(rows)
-            yield batch if self._transform is None else TransformedBatch(batch, self._transform(batch))
-
-    def _prepared(self) -> Iterator[Batch]:
-        """Batches that are decoded and transformed ahead."""
-        transform, processes = self._transform, None
-        if transform is not None and self._transform_workers:
-            processes = Processes(lambda columns: dict(transform(columns)), "transform", self._transform_workers)
-        try:
-            # One batch is decoded while the threads of the other one end. A transform is called for one after the other.
-            threads = 2 if transform is None else 1
-            yield from in_order(self._steps, lambda rows: self._begin(rows, processes), self._ahead, threads)
-        finally:
-            if processes is not None:
-                processes.stop()
-
-    def _begin(self, rows: _native.Batch, processes: Processes | None) -> Awaited[Batch]:
-        """Begins to decode and transform rows."""
-        batch = self._batch(rows)
-        if self._transform is None:
-            batch.decode()
-            return lambda timeout: batch
-        if processes is None:
-            transformed = TransformedBatch(batch, self._transform(batch))
-            return lambda timeout: transformed
-        called = processes.call(dict(batch))
-        return lambda timeout: TransformedBatch(batch, called(timeout))
-
     def rows_at(self, numbers: Sequence[int]) -> Batch:
         """The rows with these numbers, in this order, for looking at data. Rows are numbered from 0 in the order of the files and
         within them. Negative numbers count from the end.
@@ -404,7 +355,7 @@ class ParquetDataset:
         for given, number in zip(numbers, found, strict=True):
             if not 0 <= number < rows:
                 raise IndexError(f"there is no row {given}: the data set has {rows:,} rows, from 0")
-        return self._batch(self._data.rows_at(found))
+        return self._maker.batch(self._data.rows_at(found))
 
     @property
     def passes(self) -> float:
@@ -424,16 +375,6 @@ class ParquetDataset:
             RuntimeWarning,
             stacklevel=3,
         )
-
-    def _batch(self, rows: _native.Batch) -> Batch:
-        return Batch(rows, None if self._fields is None else self._decoded, self._columns)
-
-    def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
-        # A column of a window has the name "0/name".
-        field = (self._fields or {}).get(column.rpartition("/")[2])
-        if field is None:
-            return batch.stored(column)
-        return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
 
     def _names(
         self,

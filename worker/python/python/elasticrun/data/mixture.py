@@ -10,7 +10,8 @@ from ..errors import DataError
 from . import checkpoint
 from .ahead import Awaited
 from .batch import Batch
-from .dataset import B, Made, ParquetDataset
+from .dataset import ParquetDataset
+from .making import B, Made
 
 if TYPE_CHECKING:
     from types import TracebackType

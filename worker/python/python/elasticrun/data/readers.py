@@ -193,7 +193,7 @@ def _reader(
         **cache,
     )
     # As in Petastorm.
-    data._columns.objects = True
+    data._maker.columns.objects = True
     return Reader(data, num_epochs, (shard, count), output)
 
 
