@@ -27,6 +27,7 @@ SCRIPTS = {
     # The training data are a data set of elasticrun.data.
     "accelerate rows": "accelerate_loop.py",
     "lightning rows": "lightning_fit.py",
+    "transformers rows": "transformers_trainer.py",
 }
 #: Steps of an epoch of 96 samples, in batches of 4 on two workers.
 EPOCH = 12

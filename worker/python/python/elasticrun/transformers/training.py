@@ -14,9 +14,12 @@ from torch.utils.data import DataLoader
 from transformers.trainer_callback import ExportableState
 
 import elasticrun.torch as hvd
-from elasticrun._loops import loaders
+from elasticrun._loops import loaders, rows
+from elasticrun._loops.batches import ElasticBatches
 from elasticrun._loops.intervals import Intervals
+from elasticrun._loops.rows import RowBatches
 from elasticrun.accelerate import process_state
+from elasticrun.accelerate.loader import ElasticRowLoader
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic
 
@@ -57,14 +60,21 @@ class Training:
             trainer.create_optimizer()
         self._optimizer = trainer.optimizer
         self._loader = trainer.get_train_dataloader()
-        self._order = loaders.order_of(self._loader)
-        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
-        self._sampler = self._order.sampler(seed)
-        self._batches = self._order.batches(self._sampler)
+        self._batches: ElasticBatches | RowBatches
+        position: dict[str, Any] = {}
+        if (data := rows.data_of(self._loader)) is not None:
+            self._batches = RowBatches(data)
+        else:
+            order = loaders.order_of(self._loader)
+            seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
+            position = {"sampler": order.sampler(seed)}
+            self._batches = order.batches(position["sampler"])
+        #: The position before the first step.
+        self._first: dict[str, Any] | None = None
         self._epoch_ends = False
         self._resumes = False
         self._state = elastic.TorchState(
-            trainer.model, self._optimizer, sampler=self._sampler, scaler=None, schedule=None, progress=None
+            trainer.model, self._optimizer, **position, scaler=None, schedule=None, progress=None
         )
 
     def run(self, loop: Callable[..., Any]) -> Any:
@@ -76,7 +86,14 @@ class Training:
             self._unwrap()
             self._intervals.begin()
             self._resumes = state.progress is not None
+            if isinstance(self._batches, RowBatches):
+                # Those of the state go back by themselves.
+                position = state.progress["rows"] if self._resumes else self._first
+                if position is not None:
+                    self._batches.load_state_dict(position)
             self._batches.done = state.progress["done"] if self._resumes else 0
+            self._batches.enter()
+            self._first = self._first or self._batches.state_dict()
             with self._patched():
                 return loop(**({"resume_from_checkpoint": None} if self._resumes else {}))
 
@@ -104,11 +121,13 @@ class Training:
 
     def _commit(self) -> None:
         trainer, state = self._trainer, self._state
+        self._batches.agree()
         state.schedule = trainer.lr_scheduler.state_dict()
         scaler = trainer.accelerator.scaler
         state.scaler = None if scaler is None else scaler.state_dict()
         state.progress = {
             "done": self._batches.done,
+            "rows": self._batches.state_dict() if isinstance(self._batches, RowBatches) else None,
             "loss": trainer._tr_loss.item(),
             "counters": {name: getattr(trainer, name) for name in _COUNTERS},
             "state": {name: value for name, value in vars(trainer.state).items() if name not in _OWN},
@@ -116,6 +135,7 @@ class Training:
             "callbacks": [one.state()["attributes"] for one in self._exportable()],
         }
         state.commit()
+        self._batches.committed()
 
     def _exportable(self) -> list[Any]:
         return [one for one in self._trainer.callback_handler.callbacks if isinstance(one, ExportableState)]
@@ -144,6 +164,9 @@ class Training:
                 del vars(trainer)[name]
 
     def _get_train_dataloader(self) -> Any:
+        if isinstance(self._batches, RowBatches):
+            hooks = (_nothing, _nothing, _nothing)
+            return ElasticRowLoader(self._loader, self._batches, self._trainer.accelerator.device, False, *hooks)
         loader = DataLoader(self._loader.dataset, batch_sampler=self._batches, **loaders.arguments(self._loader))
         # One process, since the batches are already those of this one.
         return prepare_data_loader(
@@ -177,6 +200,11 @@ class Training:
             for one, attributes in zip(self._exportable(), self._state.progress["callbacks"], strict=True):
                 vars(one).update(attributes)
         elif checkpoint is not None:
+            if batch and isinstance(self._batches, RowBatches):
+                raise ElasticrunError(
+                    f"resume_from_checkpoint: {checkpoint} is in the middle of an epoch, and the Trainer stores no position in"
+                    ' a data set: save with save_strategy="epoch"'
+                )
             self._batches.go_to(epoch)
             self._batches.advance(batch)
         return self._batches.epoch, 0
@@ -221,6 +249,10 @@ class Training:
             self._batches.go_to(self._batches.epoch + 1)
         if self._intervals.due(last=ends or self._batches.remaining == 0):
             self._commit()
+
+
+def _nothing() -> None:
+    """In place of a hook."""
 
 
 def _require_supported(args: Any) -> None:

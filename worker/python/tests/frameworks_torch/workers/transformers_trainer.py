@@ -3,6 +3,7 @@
 With EPOCHS 0, it trains until an epoch ends with a step of two workers.
 """
 
+import os
 import sys
 
 import recording
@@ -59,11 +60,21 @@ args = TrainingArguments(
     ddp_find_unused_parameters=False,
     seed=17,
 )
+
+
+class RowTrainer(Trainer):
+    """Its training data are a loader of the script."""
+
+    def get_train_dataloader(self):
+        return recording.loader()
+
+
 data = recording.Data()
+kind = RowTrainer if "ROWS" in os.environ else Trainer
 callbacks = [Watch(), ElasticCallback(recording.STEPS_PER_COMMIT)]
 if epochs:
     callbacks.append(EarlyStoppingCallback(early_stopping_patience=9))
-trainer = Trainer(Network(), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
+trainer = kind(Network(), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
 trainer.train()
 state = trainer.state
 assert [log["step"] for log in state.log_history if "loss" in log] == list(range(1, state.global_step + 1))
