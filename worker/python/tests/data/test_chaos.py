@@ -166,7 +166,7 @@ def test_fifty_strikes_with_drop_last(start, tmp_path, options, capsys):
     """Each row is committed once, or is left out at the end of its epoch."""
     epochs, kills = strike(start, tmp_path, 50, PLAIN, drop_last=True, **options)
     assert kills > 10
-    assert audit.main([str(tmp_path / "audit")]) == 0
+    assert audit.main([str(tmp_path / "audit"), str(tmp_path / "data"), "--epochs", str(epochs)]) == 0
     proof = capsys.readouterr().out
     assert "left out by drop_last" in proof
     seen = audit.read(tmp_path / "audit")
