@@ -86,6 +86,7 @@ def torch_loader(
                 named = "transform" if collate_fn is None else "transform and collate_fn"
                 self._processes = Processes(work, named, num_workers, worker_init_fn)
             processes = self._processes
+            processes.start()
             try:
                 for made in data._made(
                     lambda part, batch: processes.call(columns_of(part, batch)), num_workers * factor

@@ -192,10 +192,11 @@ def _without_collections() -> Iterator[None]:
 
 
 class Processes:
-    """Calls a function in processes, which are forked from this one at the first call.
+    """Calls a function in processes that are forked from this one.
 
     Args:
-        function: the function, and the name by which the user knows it. It need not be pickled, but arguments and results are.
+        function: the function. It need not be pickled, but arguments and results are.
+        name: what it is for the user.
         count: number of processes.
         begin: is called in each new process with its number, from 0.
     """
@@ -206,21 +207,30 @@ class Processes:
         self._function, self._name, self._count, self._begin = function, name, count, begin
         self._pool: ProcessPoolExecutor | None = None
 
+    def start(self) -> None:
+        """Forks the processes unless they run. Called before the threads of a loop are there: what such a thread holds at that
+        moment, such as the lock of an import, a new process would wait for without an end."""
+        if self._pool is not None:
+            return
+        # As torch's DataLoader does. The main module of a script may train when it is imported once more.
+        context = multiprocessing.get_context("fork")
+        first = (self._function, os.getpid(), self._begin, context.Value("i", 0))
+        pool = ProcessPoolExecutor(self._count, context, _adopt, first)
+        # The first call forks all of them. See _adopt.
+        with _without_collections():
+            pool.submit(os.getpid)
+        self._pool = pool
+
     def call(self, argument: Any) -> Awaited[Any]:
         """Calls the function. Returns a function that waits, at most so many seconds, and returns what it returned.
 
-        That raises DataError if a process has died. The next call starts others then.
+        Both raise DataError if a process has died.
         """
-        if self._pool is None:
-            # As torch's DataLoader does. The main module of a script may train when it is imported once more.
-            context = multiprocessing.get_context("fork")
-            first = (self._function, os.getpid(), self._begin, context.Value("i", 0))
-            self._pool = ProcessPoolExecutor(self._count, context, _adopt, first)
         pool = self._pool
+        if pool is None:
+            raise self._died(pool)
         try:
-            # The first call forks. See _adopt.
-            with _without_collections():
-                future = pool.submit(_call, pickle.dumps(argument, pickle.HIGHEST_PROTOCOL))
+            future = pool.submit(_call, pickle.dumps(argument, pickle.HIGHEST_PROTOCOL))
         except BrokenProcessPool as error:
             raise self._died(pool) from error
 
@@ -234,7 +244,7 @@ class Processes:
 
         return result
 
-    def _died(self, pool: ProcessPoolExecutor) -> DataError:
+    def _died(self, pool: ProcessPoolExecutor | None) -> DataError:
         if self._pool is pool:
             self.stop()
         return DataError(f"a process that runs {self._name} has died: the system may have killed it for lack of memory")

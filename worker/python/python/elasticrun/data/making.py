@@ -83,6 +83,7 @@ class BatchMaker:
         transform, processes = self.transform, None
         if transform is not None and self.transform_workers:
             processes = Processes(lambda columns: dict(transform(columns)), "transform", self.transform_workers)
+            processes.start()
         try:
             # One batch is decoded while the threads of the other one end. A transform is called for one after the other.
             threads = 2 if transform is None else 1
