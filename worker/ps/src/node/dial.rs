@@ -1,8 +1,8 @@
 //! Connections: dialled, accepted, and their receiving threads.
 
 use std::{
-    io::Write,
-    net::{Shutdown, SocketAddr, TcpStream},
+    io::ErrorKind,
+    net::{SocketAddr, TcpStream},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -12,10 +12,10 @@ use super::{Node, OF_NODE, lock};
 use crate::{
     core::{
         frame::{self, FrameError},
-        node::NodeId,
+        node::{NodeId, Role},
     },
     error::{Error, end_of_connection},
-    net::{Connection, ReceiveError, Receiver},
+    net::{Connection, ReceiveError, Stream},
 };
 
 /// Time between two attempts to dial.
@@ -66,19 +66,22 @@ impl Node {
         address: SocketAddr,
         limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.open(connect(to, address, limit)?, to)
+        self.open(connect(to, address, limit)?.into(), to)
     }
 
     /// Opens a connection that this node has dialled.
     pub(super) fn open(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         to: NodeId,
     ) -> Result<Arc<Connection>, Error> {
-        let mut opening = &stream;
-        opening
-            .write_all(&frame::opening(self.id()))
-            .map_err(Error::io("write"))?;
+        let opening = frame::opening(self.id());
+        // It is small: the empty buffer of a new socket takes it.
+        match rustix::io::write(&stream, &opening) {
+            Ok(count) if count == opening.len() => {}
+            Ok(_) => return Err(Error::io("write")(ErrorKind::WriteZero.into())),
+            Err(errno) => return Err(Error::io("write")(errno.into())),
+        }
         self.log(1, || format!("connected to {to}"));
         self.adopt(stream, Some(to), false)
     }
@@ -86,13 +89,13 @@ impl Node {
     /// Takes a stream into service: a connection with its receiving thread.
     fn adopt(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         peer: Option<NodeId>,
         accepted: bool,
     ) -> Result<Arc<Connection>, Error> {
-        let reading = stream.try_clone().map_err(Error::io("dup"))?;
         let sender = Arc::clone(&self.sender);
-        let connection = Connection::new(stream, peer, sender, self.options.send_buffer);
+        let connection = Connection::new(stream, peer, sender, self.options.send_buffer)
+            .map_err(Error::io("epoll"))?;
         if let Some(peer) = peer {
             lock(&self.connections).insert(peer, Arc::clone(&connection));
         }
@@ -102,12 +105,14 @@ impl Node {
         let spawned = builder.spawn(move || {
             OF_NODE.set(true);
             let connection = thread_connection;
-            let mut receiver = Receiver::new(reading);
             let opened = match accepted {
-                true => node.read_opening(&connection, &mut receiver),
+                true => node.read_opening(&connection),
                 false => Ok(()),
             };
-            let ended = opened.and_then(|()| node.receive(&connection, &mut receiver));
+            let ended = opened.and_then(|()| match node.options.role {
+                Role::Worker => node.receive_in_turns(&connection),
+                Role::Scheduler | Role::Server => node.receive(&connection),
+            });
             node.ended(&connection, ended.err());
         });
         let handle = spawned.map_err(Error::io("clone"))?;
@@ -116,15 +121,11 @@ impl Node {
     }
 
     /// Learns who has dialled.
-    fn read_opening(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        receiver: &mut Receiver,
-    ) -> Result<(), ReceiveError> {
+    fn read_opening(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<(), ReceiveError> {
         connection
             .stream()
             .set_read_timeout(Some(OPENING_TIMEOUT))?;
-        let peer = receiver.opening()?;
+        let peer = connection.turns().keep().receiver.opening()?;
         connection.stream().set_read_timeout(None)?;
         if peer == NodeId(0) {
             if self.scheduler.is_none() {
@@ -160,7 +161,7 @@ impl Node {
             let taken = stream
                 .set_nodelay(true)
                 .map_err(Error::io("setsockopt"))
-                .and_then(|()| self.adopt(stream, None, true));
+                .and_then(|()| self.adopt(stream.into(), None, true));
             if let Err(error) = taken {
                 tracing::warn!(%error, "a connection was not taken into service");
             }
@@ -171,7 +172,7 @@ impl Node {
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
         let Some(peer) = connection.peer() else {
-            let _ = connection.stream().shutdown(Shutdown::Both);
+            connection.stream().shutdown();
             return;
         };
         let reason = match error {
@@ -195,6 +196,7 @@ impl Node {
             }
         }
         if self.is_stopped() {
+            self.fail_waiting(peer, &Error::Finalized);
             return;
         }
         if self.has_left(peer) {

@@ -4,6 +4,7 @@ mod clock;
 mod control;
 mod dial;
 pub(crate) mod dispatch;
+mod lead;
 mod registry;
 mod resends;
 mod scheduler;
@@ -15,7 +16,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -72,6 +73,8 @@ pub(crate) struct Node {
     /// When the scheduler was heard last, in milliseconds since the start.
     scheduler_heard: AtomicU64,
     stopped: AtomicBool,
+    /// Requests of all customers that are not completed.
+    pub(crate) in_flight: AtomicUsize,
     /// Wakes the clock before its time.
     alarm: (Mutex<()>, Condvar),
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -4,7 +4,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Condvar, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -61,6 +61,7 @@ impl Node {
             scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(servers, workers))),
             scheduler_heard: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
             alarm: (Mutex::new(()), Condvar::new()),
             threads: Mutex::new(vec![send_thread]),
             options,
@@ -79,7 +80,7 @@ impl Node {
         let now = self.now().as_millis() as u64;
         self.scheduler_heard.store(now, Ordering::Relaxed);
         if let Some(stream) = stream {
-            let connection = self.open(stream, SCHEDULER)?;
+            let connection = self.open(stream.into(), SCHEDULER)?;
             let role = self.options.role;
             self.send_control(&connection, &Control::Register { role, address })?;
         }
