@@ -51,6 +51,7 @@ mod pull;
 mod server;
 mod simple;
 mod summing;
+mod variables;
 mod worker;
 
 pub use array::Array;

@@ -261,3 +261,28 @@ fn many_threads_wait_at_once_with_drops() {
         options.drop_percent = 10;
     });
 }
+
+/// Ends a server while workers still dial it: it waits for none of them.
+#[test]
+fn a_node_ends_while_others_keep_their_connections() {
+    for _ in 0..30 {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let address = port.unwrap();
+        let start = |role| {
+            let options = Options::new(role, address, 1, 2);
+            thread::spawn(move || Postoffice::start_async(options))
+        };
+        let scheduler = start(Role::Scheduler);
+        let workers = [start(Role::Worker), start(Role::Worker)];
+        let server = start(Role::Server).join().unwrap().unwrap();
+        let (send, ended) = channel();
+        let ending = thread::spawn(move || {
+            server.finalize_async();
+            send.send(()).unwrap();
+        });
+        let ended = ended.recv_timeout(LIMIT);
+        drop((scheduler, workers));
+        ended.unwrap();
+        ending.join().unwrap();
+    }
+}

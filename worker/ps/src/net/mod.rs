@@ -1,6 +1,7 @@
 //! Connections: bytes in and out. Nothing here knows what a frame means.
 
 mod connection;
+mod listener;
 mod outgoing;
 mod receiver;
 mod sender;
@@ -9,6 +10,7 @@ mod turn;
 mod wake;
 
 pub(crate) use connection::{Connection, Pace};
+pub(crate) use listener::{Listener, connect_once};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use receiver::{Payload, ReceiveError, Receiver, Scratch};
 pub(crate) use sender::SendThread;

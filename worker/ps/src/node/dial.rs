@@ -2,7 +2,7 @@
 
 use std::{
     io::ErrorKind,
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -15,7 +15,8 @@ use crate::{
         node::{NodeId, Role},
     },
     error::{Error, end_of_connection},
-    net::{Connection, ReceiveError, Stream},
+    net::{Connection, ReceiveError, Stream, connect_once},
+    options::Options,
 };
 
 /// Time between two attempts to dial.
@@ -27,22 +28,16 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn connect(
     to: NodeId,
     address: SocketAddr,
+    options: &Options,
     limit: Duration,
-) -> Result<TcpStream, Error> {
+) -> Result<Stream, Error> {
     let start = Instant::now();
     loop {
         let rest = limit
             .saturating_sub(start.elapsed())
             .max(Duration::from_millis(1));
-        let reason = match TcpStream::connect_timeout(&address, rest) {
-            // A port of this machine that nobody listens on may connect to itself.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                "nothing listens there".to_owned()
-            }
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(Error::io("setsockopt"))?;
-                return Ok(stream);
-            }
+        let reason = match connect_once(address, options.local, rest) {
+            Ok(stream) => return Ok(stream),
             Err(error) => error.to_string(),
         };
         if start.elapsed() + RETRY >= limit {
@@ -66,7 +61,7 @@ impl Node {
         address: SocketAddr,
         limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.open(connect(to, address, limit)?.into(), to)
+        self.open(connect(to, address, &self.options, limit)?, to)
     }
 
     /// Opens a connection that this node has dialled.
@@ -99,6 +94,11 @@ impl Node {
         if let Some(peer) = peer {
             lock(&self.connections).insert(peer, Arc::clone(&connection));
         }
+        lock(&self.open).push(Arc::clone(&connection));
+        // The end of the node has closed all that were open before.
+        if self.is_stopped() {
+            connection.close(Error::Finalized);
+        }
         let node = Arc::clone(self);
         let thread_connection = Arc::clone(&connection);
         let builder = thread::Builder::new().name("ps-receive".to_owned());
@@ -115,6 +115,9 @@ impl Node {
             });
             node.ended(&connection, ended.err());
         });
+        if spawned.is_err() {
+            lock(&self.open).retain(|open| !Arc::ptr_eq(open, &connection));
+        }
         let handle = spawned.map_err(Error::io("clone"))?;
         lock(&self.threads).push(handle);
         Ok(connection)
@@ -151,18 +154,14 @@ impl Node {
                 return;
             }
             let stream = match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     thread::sleep(RETRY);
                     continue;
                 }
             };
-            let taken = stream
-                .set_nodelay(true)
-                .map_err(Error::io("setsockopt"))
-                .and_then(|()| self.adopt(stream.into(), None, true));
-            if let Err(error) = taken {
+            if let Err(error) = self.adopt(stream, None, true) {
                 tracing::warn!(%error, "a connection was not taken into service");
             }
         }
@@ -170,6 +169,7 @@ impl Node {
 
     /// A receiving thread has come to the end of its connection.
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
+        lock(&self.open).retain(|open| !Arc::ptr_eq(open, connection));
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
         let Some(peer) = connection.peer() else {
             connection.stream().shutdown();

@@ -13,7 +13,7 @@ mod waiting;
 
 use std::{
     collections::BTreeMap,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -37,7 +37,7 @@ use crate::{
         ranges::RangeMap,
     },
     error::Error,
-    net::{Connection, Outgoing, Pace, SendThread},
+    net::{Connection, Listener, Outgoing, Pace, SendThread},
     options::Options,
 };
 
@@ -57,12 +57,14 @@ pub(crate) struct Node {
     pub(crate) registry: Registry,
     map: RangeMap,
     started: Instant,
-    listener: TcpListener,
+    listener: Listener,
     sender: Arc<SendThread>,
     roster: OnceLock<Roster>,
     connections: Mutex<BTreeMap<NodeId, Arc<Connection>>>,
     /// Held while a node is dialled, so that two threads do not dial one node at once.
     dialling: Mutex<()>,
+    /// All connections that have a receiving thread. With two of one pair of nodes, one is not in `connections`.
+    open: Mutex<Vec<Arc<Connection>>>,
     /// Connections of nodes that have not registered.
     strangers: Mutex<Vec<Arc<Connection>>>,
     lost: Mutex<BTreeMap<NodeId, Error>>,
