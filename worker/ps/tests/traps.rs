@@ -198,3 +198,12 @@ fn a_node_without_dmlc_local_does_not_join_a_local_job() {
     assert!(lines[0].contains("refused"), "{lines:?}");
     scheduler.end();
 }
+
+#[test]
+fn three_hundred_nodes_start_push_and_end() {
+    let mut nodes = start("first-millisecond", 2, 297, &[]);
+    for server in of_role(&mut nodes, "server") {
+        server.write_line();
+    }
+    assert_eq!(finish(nodes).len(), 300);
+}

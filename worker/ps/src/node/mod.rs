@@ -12,7 +12,7 @@ mod start;
 mod waiting;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -192,7 +192,12 @@ impl Node {
         let reason = reason.to_owned();
         let error = Error::NodeLost { node, reason };
         let connection = lock(&self.connections).remove(&node);
-        if lock(&self.lost).insert(node, error.clone()).is_some() || self.is_stopped() {
+        match lock(&self.lost).entry(node) {
+            // The first reason counts: that of a broken connection may follow from it.
+            Entry::Occupied(_) => return,
+            Entry::Vacant(entry) => _ = entry.insert(error.clone()),
+        }
+        if self.is_stopped() {
             return;
         }
         self.log(1, || error.to_string());
