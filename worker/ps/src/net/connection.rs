@@ -41,7 +41,7 @@ const CORKED_BYTES: usize = 32 << 10;
 /// A connection to another node.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: Stream,
+    stream: Arc<Stream>,
     turns: Turns,
     peer: OnceLock<NodeId>,
     out: Mutex<Out>,
@@ -82,9 +82,11 @@ impl Connection {
         peer: Option<NodeId>,
         sender: Arc<SendThread>,
         limit: usize,
+        in_turns: bool,
     ) -> io::Result<Arc<Self>> {
+        let stream = Arc::new(stream);
         let connection = Self {
-            turns: Turns::new(&stream)?,
+            turns: Turns::new(&stream, in_turns)?,
             stream,
             peer: OnceLock::new(),
             out: Mutex::default(),

@@ -1,6 +1,9 @@
 //! The receiving half of a connection: headers through a small buffer, payloads straight to where they belong.
 
-use std::io::{self, IoSliceMut, Read};
+use std::{
+    io::{self, IoSliceMut, Read},
+    sync::Arc,
+};
 
 use super::stream::Stream;
 use crate::core::frame::{FrameError, HEADER, Header, OPENING, read_opening};
@@ -12,7 +15,7 @@ const BUFFER: usize = 32 << 10;
 /// Reads frames.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    stream: Stream,
+    stream: Arc<Stream>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -38,7 +41,7 @@ pub(crate) enum ReceiveError {
 }
 
 impl Receiver {
-    pub(crate) fn new(stream: Stream) -> Self {
+    pub(crate) fn new(stream: Arc<Stream>) -> Self {
         Self {
             stream,
             buffer: vec![0; BUFFER].into_boxed_slice(),
@@ -125,7 +128,7 @@ impl Receiver {
         self.compact();
         let space = if self.large { count } else { BUFFER };
         while self.end < count {
-            match self.stream.read(&mut self.buffer[self.end..space]) {
+            match (&*self.stream).read(&mut self.buffer[self.end..space]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -180,7 +183,7 @@ impl Receiver {
         }
         let mut slices = &mut slices[..];
         while !slices.is_empty() {
-            match self.stream.read_vectored(slices) {
+            match (&*self.stream).read_vectored(slices) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -299,7 +302,7 @@ mod tests {
     fn frames_of_any_size_come_whole() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut receiver = Receiver::new(listener.accept().unwrap().0.into());
+        let mut receiver = Receiver::new(Arc::new(listener.accept().unwrap().0.into()));
         let sizes = [1usize, 0, 3, 4000, 40_000, 7, 9_000_001, 0];
         let sending = thread::spawn(move || {
             for (index, &size) in sizes.iter().enumerate() {

@@ -33,13 +33,6 @@ impl From<UnixStream> for Stream {
 }
 
 impl Stream {
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-        })
-    }
-
     pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(limit),
@@ -61,18 +54,18 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
         }
     }
 
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read_vectored(buffers),
-            Self::Unix(stream) => stream.read_vectored(buffers),
+            Stream::Tcp(stream) => (&*stream).read_vectored(buffers),
+            Stream::Unix(stream) => (&*stream).read_vectored(buffers),
         }
     }
 }

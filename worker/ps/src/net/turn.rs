@@ -20,7 +20,7 @@ use std::{
     io,
     ops::{Deref, DerefMut},
     sync::{
-        Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -46,10 +46,10 @@ pub(crate) struct Reading {
 /// The reading half of a connection.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    stream: Stream,
+    stream: Arc<Stream>,
     reading: Mutex<Reading>,
-    set: OwnedFd,
-    bell: OwnedFd,
+    /// None if the receiving thread never gives its turn away.
+    shared: Option<Shared>,
     closed: AtomicBool,
     /// How often the receiving thread still shares.
     demand: AtomicU32,
@@ -61,6 +61,13 @@ pub(crate) struct Turns {
     taken: AtomicU32,
 }
 
+/// What the receiving thread sleeps on.
+#[derive(Debug)]
+struct Shared {
+    set: OwnedFd,
+    bell: OwnedFd,
+}
+
 /// So many turns of the receiving thread after the last one of another thread, it keeps the next turn.
 const PATIENCE: u32 = 64;
 
@@ -70,23 +77,32 @@ const QUIET: Duration = Duration::from_millis(2);
 const SOCKET: u64 = 0;
 const BELL: u64 = 1;
 
-impl Turns {
-    pub(crate) fn new(stream: &Stream) -> io::Result<Self> {
+impl Shared {
+    fn new(stream: &Arc<Stream>) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let listening = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        let stream = stream.try_clone()?;
-        epoll::add(&set, &stream, epoll::EventData::new_u64(SOCKET), listening)?;
+        epoll::add(&set, stream, epoll::EventData::new_u64(SOCKET), listening)?;
         let bell_data = epoll::EventData::new_u64(BELL);
         epoll::add(&set, &bell, bell_data, epoll::EventFlags::IN)?;
+        Ok(Self { set, bell })
+    }
+}
+
+impl Turns {
+    /// `shared` says whether [`wait`](Self::wait) and [`take`](Self::take) are used.
+    pub(crate) fn new(stream: &Arc<Stream>, shared: bool) -> io::Result<Self> {
+        let shared = match shared {
+            true => Some(Shared::new(stream)?),
+            false => None,
+        };
         Ok(Self {
             reading: Mutex::new(Reading {
-                receiver: Receiver::new(stream.try_clone()?),
+                receiver: Receiver::new(Arc::clone(stream)),
                 scratch: Scratch::default(),
             }),
-            stream,
-            set,
-            bell,
+            stream: Arc::clone(stream),
+            shared,
             closed: AtomicBool::new(false),
             demand: AtomicU32::new(0),
             timed: AtomicBool::new(false),
@@ -101,11 +117,14 @@ impl Turns {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(SOCKET),
         }; 2];
+        let Some(shared) = &self.shared else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let mut seen = self.taken.load(Ordering::SeqCst);
         loop {
             let timed = self.timed.load(Ordering::SeqCst);
             let limit = timed.then(|| Timespec::try_from(QUIET).ok()).flatten();
-            let woken = match epoll::wait(&self.set, &mut events[..], limit.as_ref()) {
+            let woken = match epoll::wait(&shared.set, &mut events[..], limit.as_ref()) {
                 Ok(0) if timed => {
                     let taken = self.taken.load(Ordering::SeqCst);
                     if taken == seen {
@@ -121,7 +140,7 @@ impl Turns {
                 Err(errno) => return Err(errno.into()),
             };
             if woken.iter().any(|event| event.data.u64() == BELL) {
-                let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                let _ = rustix::io::read(&shared.bell, &mut [0; 8]);
                 // It is rung by those who take turns.
                 self.timed.store(self.in_demand(), Ordering::SeqCst);
             }
@@ -139,6 +158,7 @@ impl Turns {
 
     /// The turn of another thread, if nobody has it.
     pub(crate) fn take(&self) -> Option<Turn<'_>> {
+        self.shared.as_ref()?;
         self.demand.store(PATIENCE, Ordering::Relaxed);
         let turn = self.try_lock()?;
         self.taken.fetch_add(1, Ordering::SeqCst);
@@ -173,8 +193,10 @@ impl Turns {
     }
 
     fn ring(&self) {
-        // It fails only if the counter is full, and then it is heard anyway.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        if let Some(shared) = &self.shared {
+            // It fails only if the counter is full, and then it is heard anyway.
+            let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
+        }
     }
 
     fn try_lock(&self) -> Option<Turn<'_>> {
@@ -197,8 +219,10 @@ impl Turns {
     fn listen(&self, to: epoll::EventFlags) {
         let flags = to | epoll::EventFlags::ONESHOT;
         let data = epoll::EventData::new_u64(SOCKET);
-        // The socket is in the set as long as both live.
-        let _ = epoll::modify(&self.set, &self.stream, data, flags);
+        if let Some(shared) = &self.shared {
+            // The socket is in the set as long as both live.
+            let _ = epoll::modify(&shared.set, &self.stream, data, flags);
+        }
     }
 }
 

@@ -89,7 +89,9 @@ impl Node {
         accepted: bool,
     ) -> Result<Arc<Connection>, Error> {
         let sender = Arc::clone(&self.sender);
-        let connection = Connection::new(stream, peer, sender, self.options.send_buffer)
+        // Only threads of a worker read by themselves: `may_lead`.
+        let in_turns = self.options.role == Role::Worker;
+        let connection = Connection::new(stream, peer, sender, self.options.send_buffer, in_turns)
             .map_err(Error::io("epoll"))?;
         if let Some(peer) = peer {
             lock(&self.connections).insert(peer, Arc::clone(&connection));

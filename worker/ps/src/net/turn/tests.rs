@@ -49,7 +49,10 @@ fn receiving(turns: &Arc<Turns>) -> std::sync::mpsc::Receiver<u64> {
 
 fn pair() -> (UnixStream, Arc<Turns>) {
     let (to, from) = UnixStream::pair().unwrap();
-    (to, Arc::new(Turns::new(&from.into()).unwrap()))
+    (
+        to,
+        Arc::new(Turns::new(&Arc::new(from.into()), true).unwrap()),
+    )
 }
 
 #[test]
