@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,15 +13,18 @@ use crate::{
         tracker::{Outcome, Timestamp, Tracker},
     },
     error::Error,
+    net::Wake,
+    node::Node,
 };
 
-/// Is called once when a request is completed, on a thread of the node. It must not wait for other requests.
+/// Is called once when a request is completed, on a thread of the node or one that waits for another request. It must not wait for other requests.
 pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// One user of a node: an app and a number within it. It counts requests, and knows which are answered.
 pub struct Customer {
     app: u32,
     id: u32,
+    node: Arc<Node>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -31,6 +34,8 @@ struct Inner {
     tracker: Tracker<Error>,
     callbacks: BTreeMap<Timestamp, Callback>,
     waiting: usize,
+    /// Who reads connections until a request is completed.
+    reading: Vec<(Timestamp, Arc<Wake>)>,
 }
 
 impl fmt::Debug for Customer {
@@ -45,8 +50,9 @@ impl fmt::Debug for Customer {
 }
 
 impl Customer {
-    pub(crate) fn new(app: u32, id: u32) -> Self {
+    pub(crate) fn new(node: Arc<Node>, app: u32, id: u32) -> Self {
         Self {
+            node,
             app,
             id,
             inner: Mutex::default(),
@@ -77,10 +83,14 @@ impl Customer {
     ) -> Timestamp {
         let mut inner = self.lock();
         let timestamp = inner.tracker.begin(to);
-        if inner.tracker.result(timestamp).is_none()
-            && let Some(callback) = callback
-        {
-            inner.callbacks.insert(timestamp, callback);
+        if inner.tracker.result(timestamp).is_none() {
+            let others = self.node.in_flight.fetch_add(1, Ordering::SeqCst);
+            if others > 0 || callback.is_some() {
+                self.node.listen_for(&inner.tracker.missing(timestamp));
+            }
+            if let Some(callback) = callback {
+                inner.callbacks.insert(timestamp, callback);
+            }
         }
         prepare(timestamp);
         timestamp
@@ -113,8 +123,12 @@ impl Customer {
         result: Result<(), Error>,
     ) {
         let mut inner = inner;
+        self.node.in_flight.fetch_sub(1, Ordering::SeqCst);
         let callback = inner.callbacks.remove(&timestamp);
         let waiting = inner.waiting > 0;
+        for (_, wake) in (inner.reading.iter()).filter(|(of, _)| *of == timestamp) {
+            wake.ring();
+        }
         drop(inner);
         if let Some(callback) = callback {
             callback(result);
@@ -142,7 +156,28 @@ impl Customer {
         self.lock().tracker.in_flight()
     }
 
-    /// Waits until a request is completed. A request that is not completed in time is ended with [`Error::TimedOut`].
+    /// Reads the answers itself where no other thread does, until the request is completed.
+    fn read_until(&self, timestamp: Timestamp, deadline: Instant) {
+        let Some(wake) = self.node.may_lead() else {
+            return;
+        };
+        let owed = {
+            let mut inner = self.lock();
+            inner.reading.push((timestamp, Arc::clone(&wake)));
+            inner.tracker.missing(timestamp)
+        };
+        (self.node).lead(&owed, &wake, deadline, || self.is_done(timestamp));
+        let mut inner = self.lock();
+        let own = |(of, by): &(Timestamp, Arc<Wake>)| *of == timestamp && Arc::ptr_eq(by, &wake);
+        if let Some(index) = inner.reading.iter().position(own) {
+            inner.reading.swap_remove(index);
+        }
+        // Nobody rings it any more.
+        wake.still();
+    }
+
+    /// Waits until a request is completed. The waiting thread reads the answer itself if no other thread reads the connection, so
+    /// callbacks of other requests may be called on it. A request that is not completed in time is ended with [`Error::TimedOut`].
     ///
     /// # Errors
     /// The request failed, or was not answered in time.
@@ -151,6 +186,12 @@ impl Customer {
         let mut inner = self.lock();
         if !inner.tracker.has_begun(timestamp) {
             return Err(Error::NoSuchRequest(timestamp.0));
+        }
+        // With others in flight, the receiving thread is at work anyway.
+        if inner.tracker.result(timestamp).is_none() && inner.tracker.in_flight() == 1 {
+            drop(inner);
+            self.read_until(timestamp, start + limit);
+            inner = self.lock();
         }
         loop {
             if let Some(result) = inner.tracker.result(timestamp) {

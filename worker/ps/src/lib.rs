@@ -38,6 +38,11 @@
 //! Order among requests of different workers, or of different priorities. Secrecy and authentication: the network must be trusted
 //! until the opening proves a key.
 
+/// The programs in the documentation for users are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/parameter-server.md")]
+mod documentation {}
+
 mod array;
 mod core;
 mod customer;
@@ -51,6 +56,7 @@ mod pull;
 mod server;
 mod simple;
 mod summing;
+mod variables;
 mod worker;
 
 pub use array::Array;

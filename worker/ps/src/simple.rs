@@ -86,7 +86,7 @@ impl SimpleApp {
         let node = Arc::clone(postoffice.node());
         let inner = Arc::new(Inner {
             node: Arc::clone(&node),
-            customer: Customer::new(app, app),
+            customer: Customer::new(Arc::clone(&node), app, app),
             on_request,
             on_response,
         });

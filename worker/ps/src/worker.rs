@@ -74,7 +74,7 @@ impl<T: Element> KvWorker<T> {
         let node = Arc::clone(postoffice.node());
         let inner = Arc::new(InFlight {
             node: Arc::clone(&node),
-            customer: Customer::new(app, customer),
+            customer: Customer::new(Arc::clone(&node), app, customer),
             pulls: Mutex::default(),
         });
         let sink: Arc<dyn AnswerSink> = Arc::<InFlight<T>>::clone(&inner);

@@ -68,3 +68,10 @@ fn a_hundred_simple_requests_to_all_five() {
 fn a_hundred_simple_requests_to_all_five_with_drops() {
     a_hundred_requests_each(LOSSY);
 }
+
+#[test]
+fn ten_thousand_keys_over_unix_sockets() {
+    let variables = [("DMLC_LOCAL", "1")];
+    without_error("kv", &variables);
+    a_hundred_requests_each(&variables);
+}

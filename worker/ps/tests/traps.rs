@@ -181,3 +181,29 @@ fn requests_of_high_priority_overtake() {
     assert_eq!(server.expect("order"), "order [0, 1, 4, 6, 2, 5, 3, 99]");
     finish(nodes);
 }
+
+#[test]
+fn a_node_without_dmlc_local_does_not_join_a_local_job() {
+    let port = support::free_port();
+    let short = ("ELASTICRUN_PS_START_TIMEOUT", "1");
+    let scheduler = Node::start(
+        "scheduler",
+        "kv",
+        port,
+        (1, 1),
+        &[short, ("DMLC_LOCAL", "1")],
+    );
+    let (status, lines) = Node::start("worker", "kv", port, (1, 1), &[short]).end();
+    assert_eq!(status.code(), Some(3));
+    assert!(lines[0].contains("refused"), "{lines:?}");
+    scheduler.end();
+}
+
+#[test]
+fn three_hundred_nodes_start_push_and_end() {
+    let mut nodes = start("first-millisecond", 2, 297, &[]);
+    for server in of_role(&mut nodes, "server") {
+        server.write_line();
+    }
+    assert_eq!(finish(nodes).len(), 300);
+}

@@ -4,7 +4,7 @@
 //! not take is left to the sending thread. So a frame is never copied, and nobody waits for a socket but that thread.
 
 use std::{
-    net::{Shutdown, TcpStream},
+    io,
     sync::{
         Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -15,6 +15,8 @@ use std::{
 use super::{
     outgoing::{Batch, Outgoing},
     sender::SendThread,
+    stream::Stream,
+    turn::Turns,
 };
 use crate::{
     core::{node::NodeId, queue::SendQueue},
@@ -32,10 +34,15 @@ pub(crate) enum Pace {
     Corked,
 }
 
+/// Corked frames wait while they are less than this together. Large ones gain nothing by it, and a burst of them would not fit
+/// into the socket.
+const CORKED_BYTES: usize = 32 << 10;
+
 /// A connection to another node.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Arc<Stream>,
+    turns: Turns,
     peer: OnceLock<NodeId>,
     out: Mutex<Out>,
     /// Signalled when queued bytes were sent, and at the end.
@@ -71,12 +78,15 @@ impl Out {
 
 impl Connection {
     pub(crate) fn new(
-        stream: TcpStream,
+        stream: Stream,
         peer: Option<NodeId>,
         sender: Arc<SendThread>,
         limit: usize,
-    ) -> Arc<Self> {
+        in_turns: bool,
+    ) -> io::Result<Arc<Self>> {
+        let stream = Arc::new(stream);
         let connection = Self {
+            turns: Turns::new(&stream, in_turns)?,
             stream,
             peer: OnceLock::new(),
             out: Mutex::default(),
@@ -88,11 +98,16 @@ impl Connection {
         if let Some(peer) = peer {
             connection.set_peer(peer);
         }
-        Arc::new(connection)
+        Ok(Arc::new(connection))
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Whose turn it is to read.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// The other end. `None` until it has registered.
@@ -124,7 +139,10 @@ impl Connection {
         }
         let len = frame.len();
         out.queue.push(frame.priority, frame, len);
-        if out.busy || (pace == Pace::Corked && self.corked.load(Ordering::Relaxed)) {
+        let waits = pace == Pace::Corked
+            && self.corked.load(Ordering::Relaxed)
+            && out.queued() < CORKED_BYTES;
+        if out.busy || waits {
             return Ok(());
         }
         out.busy = true;
@@ -222,7 +240,7 @@ impl Connection {
                     out.close(Error::NodeLost { node, reason });
                     self.space.notify_all();
                     // The receiving thread sees the end and tells the node.
-                    let _ = self.stream.shutdown(Shutdown::Both);
+                    self.stream.shutdown();
                 }
             }
         }
@@ -252,6 +270,7 @@ impl Connection {
     pub(crate) fn close(&self, error: Error) {
         self.lock().close(error);
         self.space.notify_all();
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shutdown();
+        self.turns.close();
     }
 }

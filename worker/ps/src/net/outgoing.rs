@@ -3,12 +3,12 @@
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
-    net::TcpStream,
 };
 
 use bytes::Bytes;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
+use super::stream::Stream;
 use crate::core::frame::{HEADER, Header};
 
 /// A frame: header, keys, lens and values.
@@ -66,7 +66,7 @@ impl Batch {
     }
 
     /// Sends what the socket takes now. Returns whether everything is sent.
-    pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<bool> {
+    pub(super) fn send(&mut self, stream: &Stream) -> io::Result<bool> {
         while !self.is_empty() {
             let mut slices = Vec::with_capacity(self.frames.len() * 4);
             let mut skip = self.sent;

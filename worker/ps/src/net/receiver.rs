@@ -2,9 +2,10 @@
 
 use std::{
     io::{self, IoSliceMut, Read},
-    net::TcpStream,
+    sync::Arc,
 };
 
+use super::stream::Stream;
 use crate::core::frame::{FrameError, HEADER, Header, OPENING, read_opening};
 use crate::core::node::NodeId;
 
@@ -14,13 +15,17 @@ const BUFFER: usize = 32 << 10;
 /// Reads frames.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    stream: TcpStream,
+    stream: Arc<Stream>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     /// Whether the last payload was large. The next one will be too: only its header is read into the buffer, so that the
     /// payload is not copied.
     large: bool,
+    /// Whether the socket had no more than was read last.
+    drained: bool,
+    /// The end of the connection, until it is told.
+    ended: Option<io::Error>,
 }
 
 /// Payloads from this size on are large.
@@ -36,13 +41,15 @@ pub(crate) enum ReceiveError {
 }
 
 impl Receiver {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: Arc<Stream>) -> Self {
         Self {
             stream,
             buffer: vec![0; BUFFER].into_boxed_slice(),
             start: 0,
             end: 0,
             large: false,
+            drained: false,
+            ended: None,
         }
     }
 
@@ -50,16 +57,78 @@ impl Receiver {
         self.end - self.start
     }
 
+    fn compact(&mut self) {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.buffered());
+        }
+    }
+
+    /// Reads what has come, without waiting. Returns whether anything has. The end of the connection is told again by what
+    /// reads next.
+    pub(crate) fn read_some(&mut self) -> io::Result<bool> {
+        self.compact();
+        // The header of a large frame is read alone.
+        let space = match self.large && self.end < HEADER {
+            true => HEADER,
+            false => BUFFER,
+        };
+        let error = loop {
+            match self.stream.read_now(&mut self.buffer[self.end..space]) {
+                Ok(0) if space > self.end => break io::ErrorKind::UnexpectedEof.into(),
+                Ok(count) => {
+                    self.end += count;
+                    self.drained = self.end < space;
+                    return Ok(count > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break error,
+            }
+        };
+        self.ended = Some(io::Error::new(error.kind(), error.to_string()));
+        Err(error)
+    }
+
+    /// Whether the last [`read_some`](Self::read_some) got all that had come, and nothing was read since. Returns it once.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        std::mem::take(&mut self.drained)
+    }
+
+    /// The next header, if it has come. It is not consumed.
+    pub(crate) fn next_header(&self) -> Option<Result<Header, FrameError>> {
+        (self.buffered() >= HEADER).then(|| Header::decode(&self.head()))
+    }
+
+    /// Whether the buffer is too small for this frame.
+    pub(crate) fn is_larger_than_buffer(header: &Header) -> bool {
+        header.payload() > (BUFFER - HEADER) as u64
+    }
+
+    /// Whether the next frames are likely to be larger than the buffer.
+    pub(crate) fn expects_large(&self) -> bool {
+        self.large
+    }
+
+    /// Whether there is something to do for which no further byte is needed.
+    pub(crate) fn has_work(&self) -> bool {
+        let complete = |header: Header| header.payload() <= (self.buffered() - HEADER) as u64;
+        self.ended.is_some()
+            || (self.next_header()).is_some_and(|header| header.map_or(true, complete))
+    }
+
     /// Reads until the buffer has `count` bytes.
     fn fill(&mut self, count: usize) -> io::Result<()> {
         if self.buffered() >= count {
             return Ok(());
         }
-        self.buffer.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.buffered());
+        if let Some(error) = self.ended.take() {
+            return Err(error);
+        }
+        self.compact();
         let space = if self.large { count } else { BUFFER };
         while self.end < count {
-            match self.stream.read(&mut self.buffer[self.end..space]) {
+            match (&*self.stream).read(&mut self.buffer[self.end..space]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -114,7 +183,7 @@ impl Receiver {
         }
         let mut slices = &mut slices[..];
         while !slices.is_empty() {
-            match self.stream.read_vectored(slices) {
+            match (&*self.stream).read_vectored(slices) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => IoSliceMut::advance_slices(&mut slices, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -233,7 +302,7 @@ mod tests {
     fn frames_of_any_size_come_whole() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut receiver = Receiver::new(listener.accept().unwrap().0);
+        let mut receiver = Receiver::new(Arc::new(listener.accept().unwrap().0.into()));
         let sizes = [1usize, 0, 3, 4000, 40_000, 7, 9_000_001, 0];
         let sending = thread::spawn(move || {
             for (index, &size) in sizes.iter().enumerate() {

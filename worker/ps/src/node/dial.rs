@@ -1,8 +1,8 @@
 //! Connections: dialled, accepted, and their receiving threads.
 
 use std::{
-    io::Write,
-    net::{Shutdown, SocketAddr, TcpStream},
+    io::ErrorKind,
+    net::SocketAddr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -12,10 +12,11 @@ use super::{Node, OF_NODE, lock};
 use crate::{
     core::{
         frame::{self, FrameError},
-        node::NodeId,
+        node::{NodeId, Role},
     },
     error::{Error, end_of_connection},
-    net::{Connection, ReceiveError, Receiver},
+    net::{Connection, ReceiveError, Stream, connect_once},
+    options::Options,
 };
 
 /// Time between two attempts to dial.
@@ -27,22 +28,16 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn connect(
     to: NodeId,
     address: SocketAddr,
+    options: &Options,
     limit: Duration,
-) -> Result<TcpStream, Error> {
+) -> Result<Stream, Error> {
     let start = Instant::now();
     loop {
         let rest = limit
             .saturating_sub(start.elapsed())
             .max(Duration::from_millis(1));
-        let reason = match TcpStream::connect_timeout(&address, rest) {
-            // A port of this machine that nobody listens on may connect to itself.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                "nothing listens there".to_owned()
-            }
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(Error::io("setsockopt"))?;
-                return Ok(stream);
-            }
+        let reason = match connect_once(address, options.local, rest) {
+            Ok(stream) => return Ok(stream),
             Err(error) => error.to_string(),
         };
         if start.elapsed() + RETRY >= limit {
@@ -66,19 +61,22 @@ impl Node {
         address: SocketAddr,
         limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.open(connect(to, address, limit)?, to)
+        self.open(connect(to, address, &self.options, limit)?, to)
     }
 
     /// Opens a connection that this node has dialled.
     pub(super) fn open(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         to: NodeId,
     ) -> Result<Arc<Connection>, Error> {
-        let mut opening = &stream;
-        opening
-            .write_all(&frame::opening(self.id()))
-            .map_err(Error::io("write"))?;
+        let opening = frame::opening(self.id());
+        // It is small: the empty buffer of a new socket takes it.
+        match rustix::io::write(&stream, &opening) {
+            Ok(count) if count == opening.len() => {}
+            Ok(_) => return Err(Error::io("write")(ErrorKind::WriteZero.into())),
+            Err(errno) => return Err(Error::io("write")(errno.into())),
+        }
         self.log(1, || format!("connected to {to}"));
         self.adopt(stream, Some(to), false)
     }
@@ -86,15 +84,22 @@ impl Node {
     /// Takes a stream into service: a connection with its receiving thread.
     fn adopt(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         peer: Option<NodeId>,
         accepted: bool,
     ) -> Result<Arc<Connection>, Error> {
-        let reading = stream.try_clone().map_err(Error::io("dup"))?;
         let sender = Arc::clone(&self.sender);
-        let connection = Connection::new(stream, peer, sender, self.options.send_buffer);
+        // Only threads of a worker read by themselves: `may_lead`.
+        let in_turns = self.options.role == Role::Worker;
+        let connection = Connection::new(stream, peer, sender, self.options.send_buffer, in_turns)
+            .map_err(Error::io("epoll"))?;
         if let Some(peer) = peer {
             lock(&self.connections).insert(peer, Arc::clone(&connection));
+        }
+        lock(&self.open).push(Arc::clone(&connection));
+        // The end of the node has closed all that were open before.
+        if self.is_stopped() {
+            connection.close(Error::Finalized);
         }
         let node = Arc::clone(self);
         let thread_connection = Arc::clone(&connection);
@@ -102,29 +107,30 @@ impl Node {
         let spawned = builder.spawn(move || {
             OF_NODE.set(true);
             let connection = thread_connection;
-            let mut receiver = Receiver::new(reading);
             let opened = match accepted {
-                true => node.read_opening(&connection, &mut receiver),
+                true => node.read_opening(&connection),
                 false => Ok(()),
             };
-            let ended = opened.and_then(|()| node.receive(&connection, &mut receiver));
+            let ended = opened.and_then(|()| match node.options.role {
+                Role::Worker => node.receive_in_turns(&connection),
+                Role::Scheduler | Role::Server => node.receive(&connection),
+            });
             node.ended(&connection, ended.err());
         });
+        if spawned.is_err() {
+            lock(&self.open).retain(|open| !Arc::ptr_eq(open, &connection));
+        }
         let handle = spawned.map_err(Error::io("clone"))?;
         lock(&self.threads).push(handle);
         Ok(connection)
     }
 
     /// Learns who has dialled.
-    fn read_opening(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        receiver: &mut Receiver,
-    ) -> Result<(), ReceiveError> {
+    fn read_opening(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<(), ReceiveError> {
         connection
             .stream()
             .set_read_timeout(Some(OPENING_TIMEOUT))?;
-        let peer = receiver.opening()?;
+        let peer = connection.turns().keep().receiver.opening()?;
         connection.stream().set_read_timeout(None)?;
         if peer == NodeId(0) {
             if self.scheduler.is_none() {
@@ -150,18 +156,14 @@ impl Node {
                 return;
             }
             let stream = match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     thread::sleep(RETRY);
                     continue;
                 }
             };
-            let taken = stream
-                .set_nodelay(true)
-                .map_err(Error::io("setsockopt"))
-                .and_then(|()| self.adopt(stream, None, true));
-            if let Err(error) = taken {
+            if let Err(error) = self.adopt(stream, None, true) {
                 tracing::warn!(%error, "a connection was not taken into service");
             }
         }
@@ -169,9 +171,10 @@ impl Node {
 
     /// A receiving thread has come to the end of its connection.
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
+        lock(&self.open).retain(|open| !Arc::ptr_eq(open, connection));
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
         let Some(peer) = connection.peer() else {
-            let _ = connection.stream().shutdown(Shutdown::Both);
+            connection.stream().shutdown();
             return;
         };
         let reason = match error {
@@ -195,6 +198,7 @@ impl Node {
             }
         }
         if self.is_stopped() {
+            self.fail_waiting(peer, &Error::Finalized);
             return;
         }
         if self.has_left(peer) {

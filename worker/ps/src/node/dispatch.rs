@@ -12,19 +12,18 @@ use crate::{
         node::{NodeId, Role, SCHEDULER},
     },
     error::Refusal,
-    net::{Connection, Outgoing, Pace, Payload, ReceiveError, Receiver, Scratch},
+    net::{Connection, Outgoing, Pace, Payload, Reading, ReceiveError, Receiver, Scratch},
 };
 
 impl Node {
-    /// Receives frames until the connection ends.
+    /// Receives frames until the connection ends. No other thread reads it.
     pub(super) fn receive(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
-        receiver: &mut Receiver,
     ) -> Result<(), ReceiveError> {
-        let mut scratch = Scratch::default();
+        let mut turn = connection.turns().keep();
         loop {
-            let more = receiver.has_frame();
+            let more = turn.receiver.has_frame();
             connection.cork(more);
             // A server that cannot send its answers reads no further requests.
             if !more
@@ -33,36 +32,64 @@ impl Node {
             {
                 return Err(std::io::Error::other(error.to_string()).into());
             }
-            let header = receiver.header()?;
-            let peer = connection.peer().unwrap_or(NodeId(0));
-            // The connection says who it is, not the frame. A server may serve before it knows its own id.
-            let header = Header {
-                sender: peer,
-                ..header
-            };
-            if peer == SCHEDULER {
-                let now = self.now().as_millis() as u64;
-                self.scheduler_heard.store(now, Ordering::Relaxed);
-            }
-            if let Some(scheduler) = &self.scheduler {
-                lock(scheduler).members.seen(peer, self.now());
-            }
-            match header.kind {
-                Kind::Control => {
-                    self.receive_control(connection, &header, receiver, &mut scratch)?
+            self.receive_frame(connection, &mut turn)?;
+        }
+    }
+
+    /// Receives frames until the connection ends, while no thread that waits for an answer reads it.
+    pub(super) fn receive_in_turns(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+    ) -> Result<(), ReceiveError> {
+        loop {
+            let mut turn = connection.turns().wait()?;
+            loop {
+                connection.cork(turn.receiver.has_frame());
+                let received = turn.receiver.next_header().is_some();
+                if received || !connection.turns().in_demand() {
+                    self.receive_frame(connection, &mut turn)?;
+                } else if turn.receiver.is_drained() || !turn.receiver.read_some()? {
+                    break;
                 }
-                Kind::Acknowledgement => {
-                    receiver.skip(header.payload())?;
-                    if let Some(resends) = &self.resends {
-                        match resends.drops(self.options.drop_percent) {
-                            true => self.log(2, || format!("dropped {header:?}")),
-                            false => resends.acknowledge(peer, header.sequence),
-                        }
+            }
+        }
+    }
+
+    /// Receives a frame. It waits for what has not come.
+    pub(super) fn receive_frame(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        reading: &mut Reading,
+    ) -> Result<(), ReceiveError> {
+        let Reading { receiver, scratch } = reading;
+        let header = receiver.header()?;
+        let peer = connection.peer().unwrap_or(NodeId(0));
+        // The connection says who it is, not the frame. A server may serve before it knows its own id.
+        let header = Header {
+            sender: peer,
+            ..header
+        };
+        if peer == SCHEDULER {
+            let now = self.now().as_millis() as u64;
+            self.scheduler_heard.store(now, Ordering::Relaxed);
+        }
+        if let Some(scheduler) = &self.scheduler {
+            lock(scheduler).members.seen(peer, self.now());
+        }
+        match header.kind {
+            Kind::Control => self.receive_control(connection, &header, receiver, scratch),
+            Kind::Acknowledgement => {
+                receiver.skip(header.payload())?;
+                if let Some(resends) = &self.resends {
+                    match resends.drops(self.options.drop_percent) {
+                        true => self.log(2, || format!("dropped {header:?}")),
+                        false => resends.acknowledge(peer, header.sequence),
                     }
                 }
-                Kind::Data | Kind::Simple => {
-                    self.receive_message(connection, peer, &header, receiver, &mut scratch)?;
-                }
+                Ok(())
+            }
+            Kind::Data | Kind::Simple => {
+                self.receive_message(connection, peer, &header, receiver, scratch)
             }
         }
     }

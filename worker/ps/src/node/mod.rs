@@ -4,6 +4,7 @@ mod clock;
 mod control;
 mod dial;
 pub(crate) mod dispatch;
+mod lead;
 mod registry;
 mod resends;
 mod scheduler;
@@ -11,11 +12,11 @@ mod start;
 mod waiting;
 
 use std::{
-    collections::BTreeMap,
-    net::{SocketAddr, TcpListener},
+    collections::{BTreeMap, btree_map::Entry},
+    net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -36,7 +37,7 @@ use crate::{
         ranges::RangeMap,
     },
     error::Error,
-    net::{Connection, Outgoing, Pace, SendThread},
+    net::{Connection, Listener, Outgoing, Pace, SendThread},
     options::Options,
 };
 
@@ -56,12 +57,14 @@ pub(crate) struct Node {
     pub(crate) registry: Registry,
     map: RangeMap,
     started: Instant,
-    listener: TcpListener,
+    listener: Listener,
     sender: Arc<SendThread>,
     roster: OnceLock<Roster>,
     connections: Mutex<BTreeMap<NodeId, Arc<Connection>>>,
     /// Held while a node is dialled, so that two threads do not dial one node at once.
     dialling: Mutex<()>,
+    /// All connections that have a receiving thread. With two of one pair of nodes, one is not in `connections`.
+    open: Mutex<Vec<Arc<Connection>>>,
     /// Connections of nodes that have not registered.
     strangers: Mutex<Vec<Arc<Connection>>>,
     lost: Mutex<BTreeMap<NodeId, Error>>,
@@ -72,6 +75,8 @@ pub(crate) struct Node {
     /// When the scheduler was heard last, in milliseconds since the start.
     scheduler_heard: AtomicU64,
     stopped: AtomicBool,
+    /// Requests of all customers that are not completed.
+    pub(crate) in_flight: AtomicUsize,
     /// Wakes the clock before its time.
     alarm: (Mutex<()>, Condvar),
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -187,7 +192,12 @@ impl Node {
         let reason = reason.to_owned();
         let error = Error::NodeLost { node, reason };
         let connection = lock(&self.connections).remove(&node);
-        if lock(&self.lost).insert(node, error.clone()).is_some() || self.is_stopped() {
+        match lock(&self.lost).entry(node) {
+            // The first reason counts: that of a broken connection may follow from it.
+            Entry::Occupied(_) => return,
+            Entry::Vacant(entry) => _ = entry.insert(error.clone()),
+        }
+        if self.is_stopped() {
             return;
         }
         self.log(1, || error.to_string());

@@ -1,10 +1,10 @@
 //! The start and the end of a node.
 
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc, Condvar, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use crate::{
         ranges::RangeMap,
     },
     error::Error,
-    net::SendThread,
+    net::{Listener, SendThread, Stream},
     options::Options,
 };
 
@@ -31,13 +31,19 @@ impl Node {
         let started = Instant::now();
         let is_scheduler = options.role == Role::Scheduler;
         let (listener, stream) = match is_scheduler {
-            true => (listen_as_scheduler(options.scheduler)?, None),
+            true => (listen_as_scheduler(&options)?, None),
             false => {
-                let stream = connect(SCHEDULER, options.scheduler, options.start_timeout)?;
-                let own = stream.local_addr().map_err(Error::io("getsockname"))?.ip();
-                let own = options.host.unwrap_or(own);
-                let listener =
-                    TcpListener::bind(SocketAddr::new(own, 0)).map_err(Error::io("bind"))?;
+                let limit = options.start_timeout;
+                let stream = connect(SCHEDULER, options.scheduler, &options, limit)?;
+                let own = match &stream {
+                    Stream::Tcp(stream) => {
+                        let address = stream.local_addr().map_err(Error::io("getsockname"))?;
+                        options.host.unwrap_or(address.ip())
+                    }
+                    Stream::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                };
+                let own = SocketAddr::new(own, 0);
+                let listener = Listener::bind(own, options.local).map_err(Error::io("bind"))?;
                 (listener, Some(stream))
             }
         };
@@ -53,6 +59,7 @@ impl Node {
             roster: OnceLock::new(),
             connections: Mutex::default(),
             dialling: Mutex::new(()),
+            open: Mutex::default(),
             strangers: Mutex::default(),
             lost: Mutex::default(),
             waiting: Mutex::new(Waiting::default()),
@@ -61,6 +68,7 @@ impl Node {
             scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(servers, workers))),
             scheduler_heard: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
             alarm: (Mutex::new(()), Condvar::new()),
             threads: Mutex::new(vec![send_thread]),
             options,
@@ -74,7 +82,7 @@ impl Node {
         }
     }
 
-    fn run(self: &Arc<Self>, address: SocketAddr, stream: Option<TcpStream>) -> Result<(), Error> {
+    fn run(self: &Arc<Self>, address: SocketAddr, stream: Option<Stream>) -> Result<(), Error> {
         self.spawn("ps-accept", Self::accept)?;
         let now = self.now().as_millis() as u64;
         self.scheduler_heard.store(now, Ordering::Relaxed);
@@ -120,16 +128,15 @@ impl Node {
         for connection in &connections {
             connection.flush(LAST_BYTES);
         }
-        let connections = connections
-            .into_iter()
-            .chain(std::mem::take(&mut *lock(&self.strangers)));
-        for connection in connections {
+        lock(&self.strangers).clear();
+        let open = lock(&self.open).clone();
+        for connection in open {
             connection.close(Error::Finalized);
         }
         self.sender.stop();
         self.alarm();
         // It wakes the accepting thread.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.listener.shutdown();
         let current = thread::current().id();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
@@ -141,8 +148,9 @@ impl Node {
     }
 }
 
-fn listen_as_scheduler(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).map_err(|error| Error::PortTaken {
+fn listen_as_scheduler(options: &Options) -> Result<Listener, Error> {
+    let address = options.scheduler;
+    Listener::bind(address, options.local).map_err(|error| Error::PortTaken {
         address,
         reason: error.to_string(),
     })

@@ -8,7 +8,7 @@ use std::{
 
 use super::{Control, Node, lock};
 use crate::{
-    core::node::{Group, NodeId, SCHEDULER},
+    core::node::{Group, NodeId, Recipients, SCHEDULER},
     error::Error,
 };
 
@@ -72,7 +72,7 @@ impl Node {
         let number = {
             let mut waiting = lock(&self.waiting);
             if let Some(error) = &waiting.scheduler_lost {
-                return Err(error.clone());
+                return Err(self.why_no_barrier(group, error));
             }
             let barrier = waiting.barriers.entry(group).or_default();
             barrier.entered = barrier.entered.max(barrier.released) + 1;
@@ -97,7 +97,7 @@ impl Node {
                 };
             }
             if let Some(error) = &waiting.scheduler_lost {
-                return Err(error.clone());
+                return Err(self.why_no_barrier(group, error));
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
                 return Err(Error::BarrierTimedOut {
@@ -107,6 +107,19 @@ impl Node {
             };
             let woken = self.changed.wait_timeout(waiting, rest);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+    /// The scheduler may have ended because a node of the group is dead. That node is the reason then.
+    fn why_no_barrier(&self, group: Group, lost: &Error) -> Error {
+        let (servers, workers) = self.counts();
+        let members = Recipients::Group(group).node_ids(servers, workers);
+        let dead = self.dead_nodes().into_iter();
+        let dead: Vec<_> = dead
+            .filter(|node| *node != SCHEDULER && members.contains(node))
+            .collect();
+        match dead.is_empty() {
+            true => lost.clone(),
+            false => Error::BarrierBroken { group, dead },
         }
     }
 }
