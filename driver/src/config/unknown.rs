@@ -6,7 +6,7 @@ use super::{layer::variable, nearest::nearest_setting, table::KEYS};
 pub(crate) const PREFIX: &str = "ELASTICRUN_";
 
 /// Variables that are no settings, without the prefix.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 21] = [
     // What a worker gets from its agent.
     "AGENT_SOCKET",
     "GENERATION",
@@ -19,6 +19,11 @@ const OTHERS: [&str; 17] = [
     "CONFIG",
     "GCE_ENDPOINT",
     "PLUGIN_PATH",
+    // Of the parameter server, beside those of ps-lite.
+    "PS_HANDLER_TIMEOUT",
+    "PS_REQUEST_TIMEOUT",
+    "PS_SEND_BUFFER",
+    "PS_START_TIMEOUT",
     "PYTHON",
     // What the build and the tests of elasticrun read.
     "CLOUD_TARGET",
