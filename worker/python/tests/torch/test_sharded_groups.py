@@ -47,9 +47,10 @@ def check(output: str, workers: int) -> None:
 def test_a_spare_takes_the_shard_of_a_dead_worker(size: int, dead: int, tmp_path: Path) -> None:
     workers = 2 * size
     spare = ["--spares", "1", "-H", f"localhost:{workers + 1}", "--blacklist", "forever"]
-    # The spare may not wait yet, and one group is not enough.
+    # The spare may not wait yet, and one group is not enough. The sums of a step show that all have sealed the commit before
+    # it: a worker that had not would be no holder of its shard, and its group would not be whole.
     counts = ["-np", str(workers), "--min-np", str(workers), "--max-np", str(workers)]
-    code, output = run(*counts, *spare, *command(size, 6, tmp_path, f"forward:{dead}@3"))
+    code, output = run(*counts, *spare, *command(size, 6, tmp_path, f"commit:{dead}@3"))
     assert code == 0, output
     check(output, workers)
     before, after = seats(output, size)
@@ -65,7 +66,7 @@ def test_a_whole_group_goes_on_without_a_spare(size: int, tmp_path: Path) -> Non
     workers = 2 * size
     counts = ["-np", str(workers), "--min-np", str(size), "--blacklist", "forever"]
     # The group of rank 0 has lost a worker.
-    code, output = run(*counts, *command(size, 6, tmp_path, "forward:1@3"))
+    code, output = run(*counts, *command(size, 6, tmp_path, "commit:1@3"))
     assert code == 0, output
     check(output, size)
     before, after = seats(output, size)
@@ -76,7 +77,7 @@ def test_a_whole_group_goes_on_without_a_spare(size: int, tmp_path: Path) -> Non
 def test_a_group_that_has_lost_a_worker_is_completed_again(tmp_path: Path) -> None:
     returns = ["-H", "localhost:4", "--blacklist-cooldown-range", "0", "0", "--max-host-failures", "0"]
     code, output = run(
-        "-np", "4", "--min-np", "2", *returns, *command(2, "4,2,4", tmp_path, "forward:1@3")
+        "-np", "4", "--min-np", "2", *returns, *command(2, "4,2,4", tmp_path, "commit:1@3")
     )  # fmt: skip
     assert code == 0, output
     first, second, third = seats(output, 2)
