@@ -31,7 +31,7 @@ CLOUD_DENY := cargo-deny --locked --manifest-path $(CLOUD)/Cargo.toml --config d
 # Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
-PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests) | (package(elasticrun-ps) & kind(test))
+PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests) | (package(/^elasticrun-ps/) & kind(test))
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
 TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
