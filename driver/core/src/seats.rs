@@ -10,7 +10,7 @@
 //! - Each group has each shard once (R18).
 //! - A survivor keeps its shard if it can: of the workers that hold one shard, at most one for each group has another one
 //!   afterwards (R19).
-//! - A group that all of its workers survive stays together. Of the others, those that have lost the fewest are refilled.
+//! - A group that all of its workers survive stays together, also if one of them lacks the base. Of the others, those that have lost the fewest are refilled.
 //! - A seat goes to a survivor that holds its shard, then to a newcomer, and last to a survivor that holds another one. Groups of
 //!   one data are copies of each other, so a survivor of another group that holds the shard fetches nothing.
 //! - A new group is on one host where the workers of a host suffice. A newcomer refills a group of its host if it can.
@@ -56,7 +56,8 @@ pub struct Sitter<'a> {
     pub host: &'a HostId,
     /// The group that it was in before. `None` for a newcomer.
     pub group: Option<u32>,
-    /// The shard that it holds. `None` for a newcomer, which can take any.
+    /// The shard of the base that it holds. `None` for a newcomer, and for a survivor that has not sealed the base: they can
+    /// take any.
     pub shard: Option<u32>,
 }
 
@@ -70,6 +71,7 @@ pub fn arrange(sitters: &[Sitter<'_>], size: u32, groups: u32) -> Vec<Option<Sea
     }
     hall.seat_former_groups();
     hall.seat_holders();
+    hall.seat_laggards();
     hall.seat_newcomers_of_the_host();
     hall.seat_groups_on_one_host();
     if !planted(Mutant::SpareLeftIdle) {
@@ -196,6 +198,20 @@ impl<'a> Hall<'a> {
             let is_free = |(_, group): &(usize, &Group<'a>)| group.seats[shard].is_none();
             let at_home = groups().find(|free| is_free(free) && free.1.home == Some(host));
             if let Some((index, _)) = at_home.or_else(|| groups().find(is_free)) {
+                self.sit(index, shard, at);
+            }
+        }
+    }
+
+    /// Survivors that lack the base go back to their groups. Each must fetch a shard in any case, and so the others of its group keep
+    /// their mesh.
+    fn seat_laggards(&mut self) {
+        for at in self.standing(|sitter| sitter.shard.is_none() && sitter.group.is_some()) {
+            let own = |group: &Group<'a>| group.index == self.sitters[at].group;
+            let Some(index) = self.former.iter().position(own) else {
+                continue;
+            };
+            if let Some(shard) = self.former[index].seats.iter().position(Option::is_none) {
                 self.sit(index, shard, at);
             }
         }

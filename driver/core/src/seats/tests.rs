@@ -69,6 +69,23 @@ fn a_whole_group_goes_on_and_the_survivors_of_another_one_wait() {
 }
 
 #[test]
+fn a_survivor_that_lacks_the_base_goes_back_to_its_group() {
+    let host = &hosts()[0];
+    let sitter = |group, shard| Sitter { host, group, shard };
+    let laggard = sitter(Some(1), None);
+    let newcomer = sitter(None, None);
+    let workers = [
+        sitter(Some(0), Some(1)),
+        laggard,
+        sitter(Some(1), Some(1)),
+        newcomer,
+    ];
+    let seats = arrange(&workers, 2, 2).into_iter().flatten();
+    let seats: Vec<_> = seats.map(|seat| (seat.group, seat.shard)).collect();
+    assert_eq!(seats, [(0, 1), (1, 0), (1, 1), (0, 0)]);
+}
+
+#[test]
 fn survivors_of_two_groups_make_one_without_a_fetch() {
     let survivors = [(0, 0), (0, 1), (1, 1), (1, 2)];
     let seats = seated(&of_one_host(&survivors, 1), 3, 1);
