@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from accelerate.data_loader import DataLoaderShard
@@ -13,27 +14,37 @@ from elasticrun._loops.batches import ElasticBatches
 from elasticrun._loops.rows import RowBatches
 
 
+def _nothing() -> None:
+    """In place of a hook."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a loader calls.
+
+    Attributes:
+        before_epoch: called before the first batch.
+        before_step: called before a batch is given.
+        after_step: called when the caller is done with it, and asks for more.
+    """
+
+    before_epoch: Callable[[], None] = _nothing
+    before_step: Callable[[], None] = _nothing
+    after_step: Callable[[], None] = _nothing
+
+
 class ElasticLoader(DataLoaderShard):
     """A loader over elastic batches.
 
     Args:
         loader: the loader of the user.
         batches: what it reads.
-        before_epoch: called before the first batch.
-        before_step: called before a batch is given.
-        after_step: called when the caller is done with it, and asks for more.
+        device: where batches go. None: where they are.
+        non_blocking: whether copies to it do not wait.
+        hooks: what it calls.
     """
 
-    def __init__(
-        self,
-        loader: Any,
-        batches: ElasticBatches,
-        device: Any,
-        non_blocking: bool,
-        before_epoch: Callable[[], None],
-        before_step: Callable[[], None],
-        after_step: Callable[[], None],
-    ) -> None:
+    def __init__(self, loader: Any, batches: ElasticBatches, device: Any, non_blocking: bool, hooks: Hooks) -> None:
         super().__init__(
             loader.dataset,
             device=device,
@@ -42,18 +53,16 @@ class ElasticLoader(DataLoaderShard):
             _non_blocking=non_blocking,
             **loaders.arguments(loader),
         )
-        self._before_epoch = before_epoch
-        self._before_step = before_step
-        self._after_step = after_step
+        self._hooks = hooks
 
     def __iter__(self) -> Iterator[Any]:
-        self._before_epoch()
+        self._hooks.before_epoch()
         # Accelerate tells a data set with a set_epoch() how often this was called.
         self.iteration = self.batch_sampler.epoch
         for batch in super().__iter__():
-            self._before_step()
+            self._hooks.before_step()
             yield batch
-            self._after_step()
+            self._hooks.after_step()
 
 
 class ElasticRowLoader(DataLoaderShard):
@@ -62,19 +71,10 @@ class ElasticRowLoader(DataLoaderShard):
     Args:
         loader: the loader of the user.
         batches: the position in its data set.
-        before_epoch, before_step, after_step: as for :class:`ElasticLoader`.
+        device, non_blocking, hooks: as for :class:`ElasticLoader`.
     """
 
-    def __init__(
-        self,
-        loader: Any,
-        batches: RowBatches,
-        device: Any,
-        non_blocking: bool,
-        before_epoch: Callable[[], None],
-        before_step: Callable[[], None],
-        after_step: Callable[[], None],
-    ) -> None:
+    def __init__(self, loader: Any, batches: RowBatches, device: Any, non_blocking: bool, hooks: Hooks) -> None:
         super().__init__(
             loader.dataset,
             device=device,
@@ -86,19 +86,17 @@ class ElasticRowLoader(DataLoaderShard):
         # Accelerate takes it as it is.
         self._is_accelerate_prepared = True
         self._batches = batches
-        self._before_epoch = before_epoch
-        self._before_step = before_step
-        self._after_step = after_step
+        self._hooks = hooks
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        self._before_epoch()
+        self._hooks.before_epoch()
         self.begin()
         for batch in iter(self.base_dataloader):
             self.end_of_dataloader = self._batches.remaining == 0
-            self._before_step()
+            self._hooks.before_step()
             yield batch if self.device is None else send_to_device(batch, self.device, self._non_blocking)
-            self._after_step()
+            self._hooks.after_step()
         self.end()

@@ -21,7 +21,7 @@ from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic, optimizer_state
 
 from . import process_state
-from .loader import ElasticLoader, ElasticRowLoader
+from .loader import ElasticLoader, ElasticRowLoader, Hooks
 from .progress import Progress
 
 P = ParamSpec("P")
@@ -166,7 +166,7 @@ class Training:
         if data is None or self._batches is not None:
             return loader
         self._batches = batches = RowBatches(data)
-        return ElasticRowLoader(loader, batches, *self._placement(), *self._hooks())
+        return ElasticRowLoader(loader, batches, *self._placement(), self._hooks())
 
     def _placement(self) -> tuple[Any, bool]:
         """The device of batches, and whether copies to it wait."""
@@ -174,8 +174,8 @@ class Training:
         assert accelerator is not None
         return accelerator.device if accelerator.device_placement else None, accelerator.non_blocking
 
-    def _hooks(self) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
-        return self._before_epoch, self._before_step, self._after_step
+    def _hooks(self) -> Hooks:
+        return Hooks(self._before_epoch, self._before_step, self._after_step)
 
     def _training_loader(self, loader: DataLoader[Any], prepared: Any) -> ElasticLoader:
         """An elastic loader in place of the one that Accelerate has divided among the processes."""
@@ -183,7 +183,7 @@ class Training:
         assert accelerator is not None
         order = loaders.order_of(loader)
         self._batches = batches = order.batches(order.sampler(self._state.seed))
-        elastic_loader = ElasticLoader(loader, batches, *self._placement(), *self._hooks())
+        elastic_loader = ElasticLoader(loader, batches, *self._placement(), self._hooks())
         accelerator._dataloaders[accelerator._dataloaders.index(prepared)] = elastic_loader
         elastic_loader._is_accelerate_prepared = True
         return elastic_loader

@@ -19,7 +19,7 @@ from elasticrun._loops.batches import ElasticBatches
 from elasticrun._loops.intervals import Intervals
 from elasticrun._loops.rows import RowBatches
 from elasticrun.accelerate import process_state
-from elasticrun.accelerate.loader import ElasticRowLoader
+from elasticrun.accelerate.loader import ElasticRowLoader, Hooks
 from elasticrun.errors import ElasticrunError
 from elasticrun.torch import elastic
 
@@ -165,8 +165,7 @@ class Training:
 
     def _get_train_dataloader(self) -> Any:
         if isinstance(self._batches, RowBatches):
-            hooks = (_nothing, _nothing, _nothing)
-            return ElasticRowLoader(self._loader, self._batches, self._trainer.accelerator.device, False, *hooks)
+            return ElasticRowLoader(self._loader, self._batches, self._trainer.accelerator.device, False, Hooks())
         loader = DataLoader(self._loader.dataset, batch_sampler=self._batches, **loaders.arguments(self._loader))
         # One process, since the batches are already those of this one.
         return prepare_data_loader(
@@ -249,10 +248,6 @@ class Training:
             self._batches.go_to(self._batches.epoch + 1)
         if self._intervals.due(last=ends or self._batches.remaining == 0):
             self._commit()
-
-
-def _nothing() -> None:
-    """In place of a hook."""
 
 
 def _require_supported(args: Any) -> None:
