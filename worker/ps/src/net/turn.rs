@@ -270,7 +270,10 @@ impl Drop for Turn<'_> {
         drop(self.reading.take());
         match left || (self.quiet && !timed) {
             true => turns.ring(),
-            false if quiet => {}
+            // The receiving thread may have begun to listen meanwhile, and have found the lock taken: it sleeps without a limit
+            // now. If it begins later, it finds the lock free.
+            false if quiet && turns.timed.load(Ordering::SeqCst) => {}
+            false if quiet => turns.unmute(),
             false => turns.listen(epoll::EventFlags::IN),
         }
     }
