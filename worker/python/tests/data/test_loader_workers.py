@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ import pytest
 import torch
 from support import parquet
 
-from elasticrun.data import Mixture, Nest, Pack, ParquetDataset, torch_loader
+from elasticrun.data import Mixture, Nest, Pack, ParquetDataset, ahead, torch_loader
 from elasticrun.errors import DataError
 
 ROWS = 200
@@ -119,6 +120,23 @@ def test_a_worker_that_dies_is_named_and_loses_no_row(path, tmp_path):
             found += batch
     found += [index for batch in loader for index in batch]
     assert sorted(found) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_worker_that_stands_still_is_named_and_ends_with_the_loop(path, persistent, monkeypatch):
+    def stands(tensors):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return tensors
+
+    monkeypatch.setattr(ahead, "PATIENCE_S", 0.5)
+    loader = torch_loader(dataset(path, batch_size=7), num_workers=2, collate_fn=stands, persistent_workers=persistent)
+    with pytest.raises(RuntimeWarning, match="does transform hang"):
+        next(iter(loader))
+    deadline = time.monotonic() + 30
+    while multiprocessing.active_children():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_error_in_a_worker_is_raised_in_its_turn(path):

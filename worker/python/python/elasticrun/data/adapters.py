@@ -92,6 +92,10 @@ def torch_loader(
                     lambda part, batch: processes.call(columns_of(part, batch)), num_workers * factor
                 ):
                     yield made.value
+            except (Exception, KeyboardInterrupt):
+                # One that hangs would keep this process from its end.
+                processes.stop()
+                raise
             finally:
                 if not persistent_workers:
                     processes.stop()

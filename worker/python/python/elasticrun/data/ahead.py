@@ -250,7 +250,11 @@ class Processes:
         return DataError(f"a process that runs {self._name} has died: the system may have killed it for lack of memory")
 
     def stop(self) -> None:
-        """Ends the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        """Ends the processes, also those that are stopped or do not return: else this one could not end either."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            # shutdown() forgets them.
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
