@@ -36,6 +36,7 @@ use crate::{
     memory::Memories,
     orphans,
     output::Output,
+    passing_on::PassingOn,
     ports::Ports,
     probe::Prober,
     process::{ProcessState, Starter, WorkerProcess},
@@ -89,6 +90,7 @@ pub(crate) struct Agent {
     pub(crate) last_will: Option<LastWillKeeper>,
     pub(crate) prober: Prober,
     pub(crate) replicator: Replicator,
+    pub(crate) passing_on: PassingOn,
     pub(crate) redial: Redial,
     /// The agent ends, and waits for no driver any more.
     pub(crate) gave_up_driver: bool,

@@ -56,6 +56,7 @@ impl Agent {
                     self.replicator.cancel(process);
                     self.memories.forget(process);
                 }
+                Command::EndPassing { round } => self.passing_on.end(round),
                 Command::Probe {
                     number,
                     hosts,
@@ -177,6 +178,7 @@ impl Agent {
 
     /// Wakes the members in collectives, at boundaries and at their agent's socket.
     fn abort(&mut self, round: Round, members: &[Process]) {
+        self.passing_on.end(round);
         if let Some(region) = &self.region {
             region.abort(round);
         }
@@ -192,6 +194,7 @@ impl Agent {
 
     fn start(&mut self, start: Start) {
         let round = start.round;
+        self.passing_on.begin(&start);
         self.span = self.spans.round(round);
         let _in_round = self.span.clone().entered();
         let region = match self.make_region(&start) {

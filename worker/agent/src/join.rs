@@ -20,7 +20,8 @@ use crate::{
     interfaces::{Interface, LocalInterfaces},
     keys::{Keyring, Keys},
     memory::KeptCommits,
-    memory_port,
+    memory_port::{self, Served},
+    passing_on::PassingOn,
     ports::Ports,
     run_dir::{self, RunDir},
     socket::tune_control,
@@ -38,6 +39,8 @@ pub(crate) struct JoinedRun {
     pub(crate) listen: IpAddr,
     /// The address and the port at which other hosts reach the commits of this one.
     pub(crate) memory_address: (IpAddr, u16),
+    /// What the port of the commits passes on.
+    pub(crate) passing_on: PassingOn,
     pub(crate) interface: Option<Interface>,
     pub(crate) tasks: JoinSet<()>,
 }
@@ -67,8 +70,12 @@ pub(crate) async fn join(
         let address = reachable_at(options, interface.as_ref(), reached.local);
         let listen = listen_at(options, address).await;
         let mut tasks = JoinSet::new();
+        let served = Served {
+            registry: kept.registry.clone(),
+            passing_on: PassingOn::new(keys.clone()),
+        };
         let memory_port =
-            memory_port::open(listen, keys.clone(), kept.registry.clone(), &mut tasks).await?;
+            memory_port::open(listen, keys.clone(), served.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
         let registration = Registration {
             address,
@@ -117,6 +124,7 @@ pub(crate) async fn join(
             driver,
             listen,
             memory_address: (address, memory_port),
+            passing_on: served.passing_on,
             interface,
             tasks,
         });

@@ -51,6 +51,7 @@ mod open_files;
 mod options;
 mod orphans;
 mod output;
+mod passing_on;
 mod ports;
 mod probe;
 mod process;

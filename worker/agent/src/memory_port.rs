@@ -1,4 +1,5 @@
-//! The port that serves commits of this host to workers of other hosts.
+//! The port that serves commits of this host to workers of other hosts, and passes on those of others
+//! ([`crate::passing_on`]).
 //!
 //! A peer proves by its certificate that it is an agent or a worker of the job, and then sends any number of requests
 //! ([`Purpose::Memory`]). Blocking threads read the bytes, since a digest over gigabytes takes long. Those for replicas have
@@ -37,6 +38,7 @@ use crate::{
     error::PeerError,
     keys::Keys,
     memory::{CommitCopy, CommitRegistry},
+    passing_on::PassingOn,
     scheduling, spans,
 };
 
@@ -46,11 +48,20 @@ const MAX_CONNECTIONS: usize = 64;
 /// How long a peer may read nothing of an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What the port serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// Commits of this host.
+    pub(crate) registry: CommitRegistry,
+    /// Those of others, as long as they are passed on.
+    pub(crate) passing_on: PassingOn,
+}
+
 /// Opens the port and serves it until the set is dropped. Returns its number.
 pub(crate) async fn open(
     address: IpAddr,
     keys: Arc<Keys>,
-    registry: CommitRegistry,
+    served: Served,
     tasks: &mut JoinSet<()>,
 ) -> Result<u16, Error> {
     let listener = TcpListener::bind((address, 0))
@@ -60,22 +71,22 @@ pub(crate) async fn open(
         .local_addr()
         .map_err(Error::system("listen for requests of commits"))?
         .port();
-    tasks.spawn(serve(listener, keys, registry).in_current_span());
+    tasks.spawn(serve(listener, keys, served).in_current_span());
     Ok(port)
 }
 
-async fn serve(listener: TcpListener, keys: Arc<Keys>, registry: CommitRegistry) {
+async fn serve(listener: TcpListener, keys: Arc<Keys>, served: Served) {
     let mut places = Handshakes::new(MAX_CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let (keys, registry) = (keys.clone(), registry.clone());
+                let (keys, served) = (keys.clone(), served.clone());
                 let place = places.begin().await;
-                let served = async move {
-                    serve_connection(stream, from, &place, &keys, &registry).await;
+                let serving = async move {
+                    serve_connection(stream, from, &place, &keys, &served).await;
                 };
-                connections.spawn(served.in_current_span());
+                connections.spawn(serving.in_current_span());
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a request of a commit");
@@ -92,7 +103,7 @@ async fn serve_connection(
     from: SocketAddr,
     place: &Handshake,
     keys: &Keys,
-    registry: &CommitRegistry,
+    served: &Served,
 ) {
     let connection = match accept(stream, place, keys).await {
         Ok(connection) => connection,
@@ -105,7 +116,7 @@ async fn serve_connection(
             return;
         }
     };
-    match serve_requests(connection, registry).await {
+    match serve_requests(connection, served).await {
         Ok(()) | Err(PeerError::Closed) => {}
         Err(error) => tracing::warn!(peer = %from, %error, "a request of a commit failed"),
     }
@@ -142,7 +153,7 @@ async fn accept(
 
 async fn serve_requests(
     connection: Connection<TcpStream>,
-    registry: &CommitRegistry,
+    served: &Served,
 ) -> Result<(), PeerError> {
     let Connection {
         mut stream,
@@ -151,15 +162,23 @@ async fn serve_requests(
     } = connection;
     loop {
         let request: MemoryRequest = opening::read(&mut stream, &mut frames).await?;
-        let registry = registry.clone();
+        let Served {
+            registry,
+            passing_on,
+        } = served.clone();
         let (session, socket, unread) = stream.into_parts();
         let socket = socket.into_std()?;
         let is_copied_slowly = request.newer || request.background;
+        let span = tracing::Span::current();
         let answering = move || {
+            let _in_span = span.entered();
             socket.set_nonblocking(false)?;
             socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
             let mut blocking = Blocking::new(session, socket, unread);
-            answer(&mut blocking, request, &registry)?;
+            match request.via.is_empty() {
+                true => answer(&mut blocking, request, &registry)?,
+                false => passing_on.answer(&mut blocking, &request)?,
+            }
             blocking.get_ref().set_nonblocking(true)?;
             Ok::<_, PeerError>(blocking.into_parts())
         };
@@ -201,8 +220,9 @@ fn answer(
         }
     };
     let info = commit.info();
+    let bytes = parts.iter().map(|part| part.len() as u64).sum();
     let found = MemoryAnswer::Found {
-        length: parts.iter().map(|part| part.len() as u64).sum(),
+        length: bytes,
         digest,
         key: request.newer.then(|| info.key()),
         state_version: info.state_version,
@@ -213,6 +233,7 @@ fn answer(
     for part in parts {
         stream.write_all(&commit.bytes()[part])?;
     }
+    tracing::debug!(bytes, "parts of a commit are sent");
     Ok(())
 }
 

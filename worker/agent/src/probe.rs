@@ -103,7 +103,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{memory::CommitRegistry, memory_port};
+    use crate::{memory::CommitRegistry, memory_port, passing_on::PassingOn};
 
     /// The keys of a host of a job of its own.
     fn keys() -> Arc<Keys> {
@@ -125,9 +125,12 @@ mod tests {
         let (ours, others) = (keys(), keys());
         let mut tasks = JoinSet::new();
         let mut open = async |keys: &Arc<Keys>| {
-            let registry = CommitRegistry::default();
+            let served = memory_port::Served {
+                registry: CommitRegistry::default(),
+                passing_on: PassingOn::new(keys.clone()),
+            };
             let local = Ipv4Addr::LOCALHOST.into();
-            memory_port::open(local, keys.clone(), registry, &mut tasks).await
+            memory_port::open(local, keys.clone(), served, &mut tasks).await
         };
         let ready = open(&ours).await.unwrap();
         let foreign = open(&others).await.unwrap();

@@ -291,6 +291,8 @@ async fn ask(
         newer,
         ranges: Vec::new(),
         background: true,
+        via: Vec::new(),
+        requests: 0,
     };
     opening::write(&mut connection.stream, &request).await?;
     let answer = opening::read(&mut connection.stream, &mut connection.frames).await?;

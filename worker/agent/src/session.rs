@@ -6,7 +6,7 @@ use elasticrun_core::{
     Time,
     agent::{End, Machine},
 };
-use elasticrun_protocol::{HostId, store::StoreOf};
+use elasticrun_protocol::{HostId, Round, store::StoreOf};
 use elasticrun_termination_notice::{Notices, Sources};
 use tokio::sync::mpsc;
 
@@ -63,6 +63,7 @@ pub(crate) async fn serve(
         driver,
         listen,
         memory_address: (address, memory_port),
+        passing_on,
         interface,
         mut tasks,
     } = joined;
@@ -143,6 +144,7 @@ pub(crate) async fn serve(
         region: None,
         starter: Starter::new(inbox_sender.clone(), standby)?,
         prober: Prober::new(inbox_sender.clone()),
+        passing_on,
         replicator: Replicator::new(inbox_sender.clone(), keys.clone()),
         redial: Redial::new(
             options.clone(),
@@ -179,6 +181,7 @@ pub(crate) async fn serve(
         "protocol version of the connection"
     );
     agent.run().await;
+    agent.passing_on.end(Round(u64::MAX));
     let ended = match agent.end {
         _ if agent.was_abandoned => Ended::Abandoned,
         Some(End::ShutDown) => Ended::ShutDown {

@@ -234,6 +234,8 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         newer: false,
         ranges: Vec::new(),
         background: false,
+        via: Vec::new(),
+        requests: 0,
     })
     .await;
     let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
@@ -440,6 +442,8 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
         newer: false,
         ranges: Vec::new(),
         background: false,
+        via: Vec::new(),
+        requests: 0,
         process: process(0, 1),
         key: CommitId { count, ..commit }.into(),
     };
@@ -511,6 +515,8 @@ async fn a_commit_of_a_live_worker_is_copied_whole_while_it_commits() {
         newer: false,
         ranges: Vec::new(),
         background: false,
+        via: Vec::new(),
+        requests: 0,
     })
     .await;
     let Some(MemoryAnswer::Found { length, digest, .. }) = peer.read().await else {

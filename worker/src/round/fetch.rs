@@ -157,6 +157,8 @@ pub(super) fn fetch_ranges(
             newer: false,
             ranges: ranges.to_vec(),
             background: false,
+            via: Vec::new(),
+            requests: 0,
         };
         let digest = match source.ask(&request).map_err(fetch_error)? {
             MemoryAnswer::Found {
@@ -217,6 +219,8 @@ fn fetch(
         newer: false,
         ranges: Vec::new(),
         background: false,
+        via: Vec::new(),
+        requests: 0,
     };
     let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest, .. } => (length, digest),

@@ -2,7 +2,7 @@
 //! the certificate names the [`Role`] of its process. Hosts that register themselves get their identity by a [`token`].
 //!
 //! A [`Session`] does no I/O: it takes and gives bytes. [`Blocking`] moves them over any blocking stream, and `TlsStream` over
-//! any stream of tokio. `opening` opens connections between hosts.
+//! any stream of tokio. `opening` opens connections between hosts, and `Dialled` is the same for threads that dial.
 //!
 //! Invariants:
 //! - A session gives no byte of a peer that has not proved a role which is accepted, unless the server serves enrolment and
@@ -20,6 +20,8 @@ mod blocking;
 mod config;
 #[cfg(feature = "tokio")]
 mod credentials;
+#[cfg(feature = "dial")]
+mod dialled;
 pub mod enrol;
 mod error;
 #[cfg(feature = "tokio")]
@@ -39,6 +41,8 @@ pub use blocking::Blocking;
 pub use config::{ClientConfig, ServerConfig};
 #[cfg(feature = "tokio")]
 pub use credentials::Credentials;
+#[cfg(feature = "dial")]
+pub use dialled::Dialled;
 pub use error::Error;
 #[cfg(feature = "tokio")]
 pub use handshakes::{Handshake, Handshakes};

@@ -180,6 +180,7 @@ impl Machine {
         self.forget_kept(&start, memory, out);
         self.note_started(&start);
         self.follow_rank_0(now, &start);
+        self.passes = start.base_shards.map(|_| start.round);
         out.push(Command::Start(Box::new(start)));
     }
 

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{AgentReport, CommitId, control::Start};
+use elasticrun_protocol::{AgentReport, CommitId, Round, control::Start};
 
 use super::{
     Command, Machine, Memory, Signal,
@@ -68,6 +68,10 @@ impl Machine {
         self.beats += 1;
         let (count, held) = (self.beats, self.held_in_memory(memory));
         let sealed = self.sealed_by_members(memory);
+        let is_sealed = |round: &mut Round| sealed.is_some_and(|sealed| sealed.round == *round);
+        if let Some(round) = self.passes.take_if(is_sealed) {
+            out.push(Command::EndPassing { round });
+        }
         self.unanswered.push_back((count, now));
         out.push(Command::AgentReport(AgentReport::Heartbeat {
             commits,

@@ -189,6 +189,12 @@ pub enum Command {
         /// The members on this host.
         members: Vec<Process>,
     },
+    /// Frees the parts of the base that this host keeps for others ([`super::passing`]): the first commit of the round is
+    /// complete here.
+    EndPassing {
+        /// The round.
+        round: Round,
+    },
     /// Asks a worker to end.
     TellStop {
         /// The worker, by slot and start.

@@ -16,6 +16,7 @@ mod ending;
 mod event;
 mod memory;
 mod outbox;
+pub mod passing;
 mod replica;
 mod reports;
 mod returning;
@@ -101,6 +102,8 @@ pub struct Machine {
     has_returned: bool,
     /// The round that was started last.
     started: Option<AdoptedRound>,
+    /// A round that began with a divided base, while hosts may pass on parts of it.
+    passes: Option<Round>,
     outbox: Outbox,
     /// Processes without the SDK are stopped because the lease is over: they do not look at it.
     frozen: bool,
@@ -136,6 +139,7 @@ impl Machine {
             connected: now,
             has_returned: false,
             started: None,
+            passes: None,
             outbox: Outbox::default(),
             frozen: false,
             next_beat: now + setup.heartbeat_interval,

@@ -367,12 +367,31 @@ impl Bench {
         (base, keeper): (Option<CommitId>, Option<Process>),
         first: u32,
     ) -> Vec<Command> {
+        let start = Start {
+            keeper: keeper.map(|process| Keeper {
+                host: HostId::new("a"),
+                process,
+                address: ([127, 0, 0, 1], 1).into(),
+            }),
+            ..self.start_command(round, slots, base, first)
+        };
+        self.command(AgentCommand::Start(Box::new(start)))
+    }
+
+    /// The start of a round with workers of these slots. The first worker has this rank.
+    pub(crate) fn start_command(
+        &self,
+        round: u64,
+        slots: &[u32],
+        base: Option<CommitId>,
+        first: u32,
+    ) -> Start {
         let members = (slots.iter().zip(first..)).map(|(slot, rank)| Member {
             process: process(*slot, 1),
             place: place(rank),
             seat: None,
         });
-        self.command(AgentCommand::Start(Box::new(Start {
+        Start {
             epoch: EPOCH,
             round: Round(round),
             base,
@@ -381,11 +400,7 @@ impl Bench {
             holders: Vec::new(),
             replica_group_size: None,
             order: Vec::new(),
-            keeper: keeper.map(|process| Keeper {
-                host: HostId::new("a"),
-                process,
-                address: ([127, 0, 0, 1], 1).into(),
-            }),
+            keeper: None,
             size: slots.len() as u32,
             members: members.collect(),
             host_index: 0,
@@ -393,7 +408,7 @@ impl Bench {
             peers: BTreeMap::new(),
             coordinator: ([127, 0, 0, 1], 1).into(),
             prefix: String::new(),
-        })))
+        }
     }
 
     /// Advances time, deadline by deadline. With `answered`, the driver acknowledges each heartbeat.

@@ -132,3 +132,34 @@ fn a_heartbeat_names_no_commit_of_a_whole_state() {
     bench.memory.shards.clear();
     assert_eq!(sealed(&mut bench), None);
 }
+
+/// The ends of the passing on of parts until the next heartbeat.
+fn ends_of_passing(bench: &mut Bench) -> Vec<Round> {
+    bench.now = bench.now + Duration::from_secs(1);
+    let mut out = Vec::new();
+    let (now, memory) = (bench.now, &mut bench.memory);
+    bench.machine.tick(now, memory, &mut out);
+    let ends = out.iter().filter_map(|command| match command {
+        Command::EndPassing { round } => Some(*round),
+        _ => None,
+    });
+    ends.collect()
+}
+
+#[test]
+fn parts_of_the_base_are_passed_on_until_all_members_have_sealed_the_first_commit() {
+    let mut bench = training();
+    assert_eq!(ends_of_passing(&mut bench), []);
+    bench.base_shards = Some(LAYOUT);
+    for slot in 0..3 {
+        bench.joins(slot, Some(1), true);
+    }
+    bench.plan(2, &[0, 1, 2]);
+    bench.start(2, &[0, 1, 2], Some(commit(1, 2)));
+    for slot in 0..3 {
+        assert_eq!(ends_of_passing(&mut bench), [], "slot {slot}");
+        commits(&mut bench, slot, &[commit(2, 0), commit(1, 2)]);
+    }
+    assert_eq!(ends_of_passing(&mut bench), [Round(2)]);
+    assert_eq!(ends_of_passing(&mut bench), []);
+}

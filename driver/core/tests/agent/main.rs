@@ -7,6 +7,7 @@ mod draining;
 mod driver;
 mod durable;
 mod ends;
+mod passing;
 mod replica;
 mod returning;
 mod rounds;

@@ -268,6 +268,8 @@ impl World {
                     self.hosts[host].memories.of.remove(&process);
                 }
             }
+            // Bytes have no size here.
+            Command::EndPassing { .. } => {}
             Command::Probe {
                 number,
                 hosts,

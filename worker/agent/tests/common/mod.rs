@@ -370,6 +370,18 @@ impl Control {
         base: Option<CommitId>,
         keeper: Option<Process>,
     ) -> AgentReport {
+        self.start_with(round, members, (base, keeper), |_| ())
+            .await
+    }
+
+    /// As [`Self::start`], with a change of the command.
+    pub(crate) async fn start_with(
+        &mut self,
+        round: u64,
+        members: &[Process],
+        (base, keeper): (Option<CommitId>, Option<Process>),
+        change: impl FnOnce(&mut Start),
+    ) -> AgentReport {
         let round = Round(round);
         let members = members.to_vec();
         self.command(AgentCommand::Plan {
@@ -389,7 +401,7 @@ impl Control {
             process,
             address: ([127, 0, 0, 1], self.register.memory_port).into(),
         });
-        self.command(AgentCommand::Start(Box::new(Start {
+        let mut start = Start {
             epoch: EPOCH,
             round,
             base,
@@ -406,8 +418,9 @@ impl Control {
             peers: BTreeMap::new(),
             coordinator: "127.0.0.1:29500".parse().unwrap(),
             prefix: "p".into(),
-        })))
-        .await;
+        };
+        change(&mut start);
+        self.command(AgentCommand::Start(Box::new(start))).await;
         ready
     }
 

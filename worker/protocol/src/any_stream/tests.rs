@@ -8,7 +8,7 @@ mod seeds;
 use crate::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
     HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,
-    control::{MemoryRequest, Register, StopReason},
+    control::{MemoryRequest, Register, StopReason, Via},
     frame::encode,
     opening::{Hello, Purpose},
     store::StoreOf,
@@ -50,6 +50,11 @@ fn frames() -> Vec<Vec<u8>> {
             newer: false,
             ranges: Vec::new(),
             background: false,
+            via: vec![Via {
+                agent: SocketAddr::from(([10, 0, 0, 1], 4)),
+                requests: 2,
+            }],
+            requests: 3,
             process: PROCESS,
             key: commit.into(),
         }),

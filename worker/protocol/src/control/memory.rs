@@ -1,5 +1,7 @@
 //! Requests for commits that an agent keeps.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{CommitKey, Process};
@@ -23,6 +25,25 @@ pub struct MemoryRequest {
     /// The copy is in no hurry: it takes no processor from training. An older agent ignores this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
+    /// Where the agent that is asked gets the parts: it asks the first of these agents, which gets them from the next one in
+    /// the same way. The last one has the commit. Empty: the agent that is asked has it. An older agent ignores this, and
+    /// does not find the commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub via: Vec<Via>,
+    /// The number of requests for these parts that the agent gets. It keeps the parts until it has answered all of them. Only
+    /// with `via`.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub requests: u32,
+}
+
+/// An agent through which a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Via {
+    /// The address at which it serves commits.
+    pub agent: SocketAddr,
+    /// [`MemoryRequest::requests`] there.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub requests: u32,
 }
 
 /// Answer to a [`MemoryRequest`].
@@ -47,6 +68,10 @@ pub enum MemoryAnswer {
     /// There is a newer commit, and its worker wrote over it while it was read. Only in the answer to a request for a newer
     /// one.
     Overwritten,
+}
+
+fn is_none(requests: &u32) -> bool {
+    *requests == 0
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -25,7 +25,7 @@ pub use cut::{Cut, CutShard, ShardCopy};
 pub use durable::{Durable, ResumeFrom, StoredCommit};
 pub use exit::Exit;
 pub use last_will::{LastWill, LastWillOf};
-pub use memory::{MemoryAnswer, MemoryRequest};
+pub use memory::{MemoryAnswer, MemoryRequest, Via};
 pub use notice::{Notice, NoticeKind};
 pub use output::{Output, OutputOf, OutputTaken};
 pub use preload::Preload;
