@@ -81,7 +81,7 @@ pub use elasticrun_protocol::{
 };
 pub use elasticrun_shm::available_memory;
 pub use error::{Error, Interrupt};
-pub use round::DividedBase;
+pub use round::{DividedBase, Route, ShardCopy};
 pub use run::run;
 
 pub use sampler::ElasticSampler;

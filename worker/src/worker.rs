@@ -24,7 +24,8 @@ use crate::{
     Error, State, Store, World,
     agent::{AgentConnection, Inbox, NextJoin, StartedRound},
     round::{
-        DividedBase, classify, connect, fetch_base, fetch_shard, open_divided, record_error, sync,
+        DividedBase, Route, classify, connect, fetch_base, fetch_shard, open_divided, record_error,
+        sync,
     },
     sched_boost::{SchedBoost, UntilFirstBoundary},
     state,
@@ -212,19 +213,19 @@ impl Worker {
             .transpose()
     }
 
-    /// Fetches parts of a shard of the base that other hosts hold ([`DividedBase::remote`]): offsets
-    /// and lengths in its bytes. Returns the parts, one after the other.
+    /// Fetches parts of a shard of the base that another host holds: offsets and lengths in its bytes.
+    /// Returns the parts, one after the other. Hosts that cannot pass them on are skipped.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn fetch_shard(
         &mut self,
         base: &DividedBase,
-        shard: u32,
+        route: Route<'_>,
         ranges: &[(u64, u64)],
     ) -> Result<Vec<u8>, Error> {
         let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        fetch_shard(&mut self.agent, &active.started, base, shard, ranges)
+        fetch_shard(&mut self.agent, &active.started, base, route, ranges)
     }
 
     /// The live state was made of the base of the round.

@@ -19,6 +19,7 @@ mod callbacks;
 mod collective_queue;
 mod commits;
 mod data;
+mod divided_base;
 mod dtype;
 mod error;
 mod keys;
@@ -26,6 +27,7 @@ mod operations;
 mod payload;
 mod process;
 mod rendezvous;
+mod requests;
 mod round;
 mod sampler;
 mod setup;
@@ -48,6 +50,7 @@ mod _native {
         data::{
             Batch, Column, Data, Image, Plain, PlanPreview, PyParts, columns, images, note, plan,
         },
+        divided_base::PyBase,
         keys::Keys,
         process::{fail, finish, in_round, init, shutdown, world},
         rendezvous::{
@@ -61,8 +64,7 @@ mod _native {
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
         shards::{
-            PyBase, PyLayout, all_sealed, commit_shard, load_shards, loaded_shards,
-            memory_for_commits,
+            PyLayout, all_sealed, commit_shard, load_shards, loaded_shards, memory_for_commits,
         },
         watch::on_abort,
         work::Work,

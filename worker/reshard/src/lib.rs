@@ -17,7 +17,8 @@
 //! - **P1** A fetch writes each byte of a member's tensors once, from a byte of the same element.
 //! - **P2** Everything here is a function of its input. All members compute the same plan.
 //! - **P3** The bytes between hosts are the least possible: those that the members of a host need and no memory of the host
-//!   has, each once.
+//!   has, each once. That is so if all that several members need is passed on, however little it is.
+//! - **P4** A holder sends each byte that is passed on to one host, and each host to one other host at most.
 //!
 //! Bytes of others ([`Layout::from_bytes`], [`Body::parse`]) may be anything. Reading them never panics, and allocates no
 //! more than a multiple of their length. A plan trusts its layouts.
@@ -43,7 +44,8 @@ pub use interval::Interval;
 pub use layout::{Layout, MAX_SHARDS};
 pub use mesh::Mesh;
 pub use plan::{
-    Differences, Fetch, Flow, Flows, Holder, HostBytes, Plan, PlanError, Run, Runs, Seat, Source,
+    Chain, Differences, Fetch, Flow, Flows, Holder, HostBytes, Link, Plan, PlanError, Relay, Run,
+    Runs, Seat,
 };
 pub use rects::{Block, Rects};
 pub use tensor::{Axis, Division, Dtype, Rect, Tensor};

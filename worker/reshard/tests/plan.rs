@@ -8,10 +8,46 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Draw, draw_layout, draw_tensors, local_elements};
 use elasticrun_reshard::{
-    Axis, Body, Division, Dtype, Holder, Layout, Mesh, Plan, PlanError, Rect, Run, Seat, Source,
-    Tensor,
+    Axis, Body, Chain, Division, Dtype, Flow, Holder, Layout, Link, Mesh, Plan, PlanError, Rect,
+    Relay, Run, Seat, Tensor,
 };
 use proptest::prelude::*;
+
+/// A host, and its member. None is its agent.
+type Asker = (u32, Option<u32>);
+
+/// What is asked for: holder, old tensor, and runs of bytes.
+type Asked = (u32, usize, Vec<(u64, u64)>);
+
+/// Who asks each host for what.
+#[derive(Default)]
+struct Askers(BTreeMap<(u32, u32, usize, Vec<(u64, u64)>), AskedFor>);
+
+#[derive(Default)]
+struct AskedFor {
+    by: BTreeMap<Asker, u32>,
+    bytes: u64,
+    /// The requests that its agent waits for.
+    expected: Option<u32>,
+}
+
+impl Askers {
+    fn entry(&mut self, host: u32, (holder, tensor, runs): &Asked) -> &mut AskedFor {
+        self.0
+            .entry((host, *holder, *tensor, runs.clone()))
+            .or_default()
+    }
+
+    fn ask(&mut self, host: u32, asker: Asker, what: &Asked, bytes: u64) {
+        let asked = self.entry(host, what);
+        *asked.by.entry(asker).or_default() += 1;
+        asked.bytes = bytes;
+    }
+
+    fn expect(&mut self, host: u32, what: &Asked, requests: u32) {
+        self.entry(host, what).expected = Some(requests);
+    }
+}
 
 /// Two layouts of the same tensors, who holds the old one, and who is to hold the new one.
 #[derive(Debug)]
@@ -124,10 +160,11 @@ impl Case {
         self.new.tensors()[tensor].dtype.itemsize.into()
     }
 
-    fn check(&self) -> Result<(), TestCaseError> {
+    /// `least` is what is worth to be passed on.
+    fn check(&self, least: u64) -> Result<(), TestCaseError> {
         let holders_of = self.holders_of();
         let needs: Vec<_> = self.seats.iter().map(|seat| self.needs(seat)).collect();
-        let plan = Plan::new(&self.old, &self.new, &self.seats, &self.holders);
+        let plan = Plan::new(&self.old, &self.new, &self.seats, &self.holders, least);
         let is_lacking = |key: &(usize, u64)| !holders_of.contains_key(key);
         if needs.iter().flatten().any(is_lacking) {
             let Err(PlanError::Lacking { shard }) = plan else {
@@ -158,8 +195,9 @@ impl Case {
         prop_assert_eq!(names(&self.old, &plan.differences().extra), &old - &new);
 
         // What each fetch does to each element.
-        let mut between: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-        let mut fetched: Vec<BTreeMap<(usize, u64), Source>> = Vec::new();
+        let mut between: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let mut askers = Askers::default();
+        let mut fetched: Vec<BTreeMap<(usize, u64), u32>> = Vec::new();
         for (me, seat) in (0..).zip(&self.seats) {
             let mut written = BTreeMap::new();
             let mut order = Vec::new();
@@ -170,19 +208,8 @@ impl Case {
                     &self.old.tensors()[old].name
                 );
                 order.push(fetch.tensor);
-                let source = match fetch.from {
-                    Source::Holder(holder) => {
-                        prop_assert_eq!(fetch.shard, self.holders[holder as usize].shard);
-                        local_elements(&self.old, old, fetch.shard)
-                    }
-                    Source::Seat(other) => {
-                        let other = self.seats[other as usize];
-                        prop_assert_eq!(other.host, seat.host);
-                        prop_assert!(other.rank < seat.rank);
-                        prop_assert_eq!(fetch.shard, other.shard);
-                        local_elements(&self.new, tensor, fetch.shard)
-                    }
-                };
+                let holder = self.holders[fetch.holder as usize];
+                let source = local_elements(&self.old, old, holder.shard);
                 let target = local_elements(&self.new, tensor, seat.shard);
                 let item = self.itemsize(tensor);
                 let mut bytes = 0;
@@ -205,7 +232,7 @@ impl Case {
                         let element = target[(run.target / item + nth) as usize];
                         prop_assert_eq!(source[(run.source / item + nth) as usize], element);
                         prop_assert_eq!(
-                            written.insert((tensor, element), fetch.from),
+                            written.insert((tensor, element), fetch.holder),
                             None,
                             "written twice"
                         );
@@ -214,11 +241,29 @@ impl Case {
                 }
                 prop_assert_eq!(fetch.bytes(), bytes);
                 prop_assert!(bytes > 0);
-                if let Source::Holder(holder) = fetch.from
-                    && self.holders[holder as usize].host != seat.host
-                {
-                    *between.entry((seat.host, holder)).or_default() += bytes;
+                if holder.host == seat.host {
+                    prop_assert_eq!(fetch.chain, None);
+                    continue;
                 }
+                let runs: Vec<_> = fetch.runs().map(|run| (run.source, run.len)).collect();
+                let what = (fetch.holder, old, runs);
+                let Some(chain) = fetch.chain else {
+                    askers.ask(holder.host, (seat.host, Some(me)), &what, bytes);
+                    continue;
+                };
+                let chain = &plan.chains()[chain as usize];
+                prop_assert_eq!(chain.holder, fetch.holder);
+                prop_assert!(chain.bytes >= least);
+                let relays = chain.relays(seat.host);
+                prop_assert!(relays.is_sorted_by(|a, b| a.host > b.host), "a circle");
+                let mut asker = (seat.host, Some(me));
+                for relay in &relays {
+                    prop_assert!(relay.host <= seat.host && relay.host != holder.host);
+                    askers.ask(relay.host, asker, &what, bytes);
+                    askers.expect(relay.host, &what, relay.requests);
+                    asker = (relay.host, None);
+                }
+                askers.ask(holder.host, asker, &what, bytes);
             }
             prop_assert!(order.is_sorted());
             prop_assert!(
@@ -230,6 +275,17 @@ impl Case {
             fetched.push(written);
         }
 
+        // Each agent is asked as often as the plan says, and a holder once for what is passed on.
+        for ((host, holder, ..), asked) in &askers.0 {
+            for asker in asked.by.keys().filter(|asker| asker.0 != *host) {
+                *between.entry((asker.0, *holder, *host)).or_default() += asked.bytes;
+            }
+            match asked.expected {
+                Some(requests) => prop_assert_eq!(asked.by.len(), requests as usize),
+                None if least == 0 => prop_assert_eq!(asked.by.len(), 1),
+                None => {}
+            }
+        }
         // Where it comes from.
         for (seat, fetched) in self.seats.iter().zip(&fetched) {
             for (key, from) in fetched {
@@ -238,19 +294,7 @@ impl Case {
                         .iter()
                         .map(|&index| &self.holders[index as usize])
                 };
-                let from = match from {
-                    Source::Holder(holder) => &self.holders[*holder as usize],
-                    Source::Seat(other) => {
-                        prop_assert!(all().all(|holder| holder.host != seat.host));
-                        let theirs = self.seats.iter().zip(&needs);
-                        let readers = theirs.filter(|(other, needs)| {
-                            other.host == seat.host && needs.contains(key)
-                        });
-                        let first = readers.map(|(other, _)| other.rank).min();
-                        prop_assert_eq!(first, Some(self.seats[*other as usize].rank));
-                        continue;
-                    }
-                };
+                let from = &self.holders[*from as usize];
                 if all().any(|holder| holder.rank == Some(seat.rank)) {
                     prop_assert_eq!(from.rank, Some(seat.rank));
                 } else if let Some(order) = all()
@@ -265,8 +309,8 @@ impl Case {
 
         // Bytes between hosts: what a host needs and has not.
         let flows = plan.flows();
-        let found: BTreeMap<(u32, u32), u64> = (flows.between.iter())
-            .map(|flow| ((flow.host, flow.holder), flow.bytes))
+        let found: BTreeMap<(u32, u32, u32), u64> = (flows.between.iter())
+            .map(|flow| ((flow.host, flow.holder, flow.from), flow.bytes))
             .collect();
         prop_assert_eq!(found.len(), flows.between.len());
         prop_assert_eq!(&found, &between);
@@ -293,17 +337,26 @@ impl Case {
                     .iter()
                     .any(|&index| self.holders[index as usize].host == host.host)
             };
-            let least: u64 = needs
+            let bound: u64 = needs
                 .iter()
                 .filter(|key| !has(key))
                 .map(|key| self.itemsize(key.0))
                 .sum();
-            prop_assert_eq!(host.received, least);
-            let sent = flows
-                .between
+            if least == 0 {
+                prop_assert_eq!(host.received, bound);
+            }
+            prop_assert!(host.received >= bound);
+            let flow = |own: fn(&Flow) -> u32| {
+                let own = flows.between.iter().filter(|flow| own(flow) == host.host);
+                own.map(|flow| flow.bytes).sum::<u64>()
+            };
+            prop_assert_eq!(host.sent, flow(|flow| flow.from));
+            prop_assert_eq!(host.received, flow(|flow| flow.host));
+            let kept = askers
+                .0
                 .iter()
-                .filter(|flow| self.holders[flow.holder as usize].host == host.host);
-            prop_assert_eq!(host.sent, sent.map(|flow| flow.bytes).sum::<u64>());
+                .filter(|((other, ..), asked)| *other == host.host && asked.expected.is_some());
+            prop_assert_eq!(host.passed, kept.map(|(_, asked)| asked.bytes).sum::<u64>());
             let held = self
                 .holders
                 .iter()
@@ -329,7 +382,10 @@ proptest! {
     fn a_plan_moves_each_element_once_and_as_little_as_possible(
         entropy in prop::collection::vec(any::<u32>(), 0..500),
     ) {
-        Case::new(&mut Draw(&entropy)).check()?;
+        let case = Case::new(&mut Draw(&entropy));
+        case.check(0)?;
+        case.check(100)?;
+        case.check(u64::MAX)?;
     }
 }
 
@@ -390,11 +446,11 @@ fn members(shards: u32, on_one_host: bool) -> (Vec<Seat>, Vec<Holder>) {
 fn the_same_division_moves_nothing_between_hosts_and_in_one_run() {
     let (old, new) = (fsdp(4), fsdp(4));
     let (seats, holders) = members(4, false);
-    let plan = Plan::new(&old, &new, &seats, &holders).unwrap();
+    let plan = Plan::new(&old, &new, &seats, &holders, 0).unwrap();
     assert_eq!(plan.flows().between, []);
     for me in 0..4 {
         for fetch in plan.fetches(me) {
-            assert_eq!(fetch.from, Source::Holder(me));
+            assert_eq!((fetch.holder, fetch.chain), (me, None));
             let len = new.local_bytes(fetch.tensor, me);
             let runs: Vec<Run> = fetch.runs().collect();
             assert_eq!(
@@ -414,7 +470,7 @@ fn a_cut_of_rows_is_one_run_for_each_source() {
     let (old, new) = (fsdp(4), fsdp(3));
     let (seats, _) = members(3, true);
     let (_, holders) = members(4, true);
-    let plan = Plan::new(&old, &new, &seats, &holders).unwrap();
+    let plan = Plan::new(&old, &new, &seats, &holders, 0).unwrap();
     for me in 0..3 {
         assert!(
             plan.fetches(me)
@@ -454,7 +510,7 @@ fn reshard(new: &Layout, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
         .collect();
     let (seats, _) = members(new.shards(), true);
     let (_, holders) = members(old.shards(), true);
-    let plan = Plan::new(&old, new, &seats, &holders).unwrap();
+    let plan = Plan::new(&old, new, &seats, &holders, 0).unwrap();
     let mut made = Vec::new();
     for me in 0..new.shards() {
         let body = Body::new(new, me, 5).unwrap();
@@ -463,8 +519,9 @@ fn reshard(new: &Layout, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
         bytes[body.layout()].copy_from_slice(new.as_bytes());
         bytes[body.head()].copy_from_slice(&bodies[0][sources[0].head()]);
         for fetch in plan.fetches(me) {
-            let source = &bodies[fetch.shard as usize]
-                [sources[fetch.shard as usize].tensors()[fetch.old_tensor as usize].clone()];
+            let shard = holders[fetch.holder as usize].shard as usize;
+            let source =
+                &bodies[shard][sources[shard].tensors()[fetch.old_tensor as usize].clone()];
             let target = &mut bytes[body.tensors()[fetch.tensor as usize].clone()];
             for run in fetch.runs() {
                 let [from, to, len] =
@@ -542,7 +599,7 @@ fn hosts_with_equal_demands_are_served_by_different_ones() {
             rank,
         })
         .collect();
-    let plan = Plan::new(&layout, &layout, &seats, &holders).unwrap();
+    let plan = Plan::new(&layout, &layout, &seats, &holders, 4001).unwrap();
     let sent = |host: u32| plan.flows().hosts[host as usize].sent;
     assert_eq!([0, 1, 2, 3].map(sent), [12_000, 12_000, 8000, 8000]);
 }
@@ -559,7 +616,7 @@ fn tensors_that_are_not_the_same_are_refused_by_name() {
     let old = layout(tensor(&[6], Dtype::new("float32", 4)));
     let (seats, holders) = members(1, true);
     let error = |new: &Layout| {
-        Plan::new(&old, new, &seats, &holders)
+        Plan::new(&old, new, &seats, &holders, 0)
             .unwrap_err()
             .to_string()
     };
@@ -576,7 +633,7 @@ fn tensors_that_are_not_the_same_are_refused_by_name() {
         host: 0,
         rank: 7,
     }];
-    let error = Plan::new(&old, &old, &beyond, &holders).unwrap_err();
+    let error = Plan::new(&old, &old, &beyond, &holders, 0).unwrap_err();
     assert_eq!(
         error,
         PlanError::Seat {
@@ -591,7 +648,7 @@ fn tensors_that_are_not_the_same_are_refused_by_name() {
         rank: None,
         order: 0,
     }];
-    let error = Plan::new(&old, &old, &seats, &beyond).unwrap_err();
+    let error = Plan::new(&old, &old, &seats, &beyond, 0).unwrap_err();
     assert_eq!(
         error,
         PlanError::Holder {
@@ -620,9 +677,9 @@ fn a_stage_of_a_pipeline_needs_its_own_tensors_only() {
     let meshes = vec![mesh([0, 1]), mesh([2, 3])];
     let (layout, _) = Layout::new(4, meshes, vec![tensor(0), tensor(1)]).unwrap();
     let (seats, holders) = members(4, false);
-    let plan = Plan::new(&layout, &layout, &seats[..2], &holders[..2]).unwrap();
+    let plan = Plan::new(&layout, &layout, &seats[..2], &holders[..2], 0).unwrap();
     assert_eq!(plan.fetches(1).len(), 1);
-    let error = Plan::new(&layout, &layout, &seats[..3], &holders[..2]).unwrap_err();
+    let error = Plan::new(&layout, &layout, &seats[..3], &holders[..2], 0).unwrap_err();
     assert_eq!(error, PlanError::Lacking { shard: 2 });
 }
 
@@ -663,17 +720,76 @@ fn an_owner_of_whole_tensors_sends_each_once_to_a_host() {
         rank,
         order: shard,
     });
-    let plan = Plan::new(&old, &new, &seats, &holders).unwrap();
+    let plan = Plan::new(&old, &new, &seats, &holders, 0).unwrap();
     assert_eq!(plan.flows().hosts[1].received, 300);
     let from = |me| {
         plan.fetches(me)
             .iter()
-            .map(|fetch| (fetch.tensor, fetch.from))
+            .map(|fetch| (fetch.tensor, fetch.holder, fetch.chain))
             .collect::<Vec<_>>()
     };
-    assert_eq!(from(0), [(2, Source::Holder(0))]);
-    assert_eq!(from(1), [(1, Source::Holder(1)), (2, Source::Holder(0))]);
-    assert_eq!(from(2), [(0, Source::Holder(0)), (2, Source::Seat(1))]);
+    assert_eq!(from(0), [(2, 0, None)]);
+    assert_eq!(from(1), [(1, 1, None), (2, 0, Some(0))]);
+    assert_eq!(from(2), [(0, 0, None), (2, 0, Some(0))]);
+    let chain = Chain {
+        holder: 0,
+        bytes: 100,
+        hosts: vec![Link {
+            host: 1,
+            readers: 2,
+        }],
+    };
+    assert_eq!(plan.chains(), [chain]);
+    // Too little to be passed on: both members read it from the holder.
+    let plan = Plan::new(&old, &new, &seats, &holders, 101).unwrap();
+    assert_eq!(plan.chains(), []);
+    assert_eq!(plan.flows().hosts[1].received, 400);
+}
+
+#[test]
+fn hosts_that_need_one_shard_form_a_chain() {
+    let layout = fsdp(2);
+    // Host 4 has shard 0. Hosts 1, 2 and 7 need it, and host 2 does so twice.
+    let hosts = [4, 7, 2, 1, 2];
+    let seats: Vec<_> = (0..)
+        .zip(hosts)
+        .map(|(rank, host)| Seat {
+            shard: 0,
+            host,
+            rank,
+        })
+        .collect();
+    let holder = Holder {
+        shard: 0,
+        host: 4,
+        rank: Some(0),
+        order: 0,
+    };
+    let holders = [holder];
+    let plan = Plan::new(&layout, &layout, &seats, &holders, 1).unwrap();
+    // What both shards hold is cut in another way than the rest, and has the same readers here.
+    let whole = layout.bytes(0);
+    assert_eq!(
+        plan.chains().iter().map(|chain| chain.bytes).sum::<u64>(),
+        whole
+    );
+    let relay = |host, requests| Relay { host, requests };
+    for chain in plan.chains() {
+        assert_eq!(chain.relays(1), [relay(1, 2)]);
+        assert_eq!(chain.relays(2), [relay(2, 3), relay(1, 2)]);
+        assert_eq!(chain.relays(7), [relay(2, 3), relay(1, 2)]);
+    }
+    let flows: BTreeMap<_, _> = (plan.flows().between.iter())
+        .map(|flow| ((flow.from, flow.host), flow.bytes))
+        .collect();
+    let expected = [((4, 1), whole), ((1, 2), whole), ((2, 7), whole)];
+    assert_eq!(flows, BTreeMap::from(expected));
+    let passed = |host: u32| {
+        let flows = plan.flows();
+        let mut hosts = flows.hosts.iter().filter(|other| other.host == host);
+        hosts.next().unwrap().passed
+    };
+    assert_eq!([1, 2, 4, 7].map(passed), [whole, whole, 0, 0]);
 }
 
 #[test]

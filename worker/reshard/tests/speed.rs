@@ -68,7 +68,7 @@ fn measure(name: &str, old: &Mesh, new: &Mesh, axes: fn(usize) -> Vec<Axis>) {
             order: 0,
         })
         .collect();
-    let plan = Plan::new(&old, &new, &seats, &holders).unwrap();
+    let plan = Plan::new(&old, &new, &seats, &holders, 1 << 20).unwrap();
     println!("{name}: plan {:?}", start.elapsed());
     let start = Instant::now();
     let flows = plan.flows();

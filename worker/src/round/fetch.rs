@@ -2,22 +2,21 @@
 //! host.
 
 use std::{
-    io::{self, Read, Write},
+    collections::BTreeSet,
+    io,
     net::{IpAddr, SocketAddr, TcpStream},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use elasticrun_core::worker::{BaseSource, Machine, RoundId};
 use elasticrun_protocol::{
     CommitId, CommitKey, Process,
-    control::{Keeper, MemoryAnswer, MemoryRequest, Start},
-    frame::{self, FrameBuffer},
-    opening::{Hello, Purpose, Verdict},
+    control::{Keeper, MemoryAnswer, MemoryRequest, Start, Via},
+    opening::Purpose,
 };
 use elasticrun_shm::commit::CommitReader;
-use elasticrun_tls::{Blocking, ClientConfig, Session};
-use serde::{Serialize, de::DeserializeOwned};
+use elasticrun_tls::{ClientConfig, Dialled};
 use socket2::{Domain, Socket, Type};
 
 use crate::{
@@ -131,63 +130,134 @@ impl NewSocket {
     }
 }
 
-/// Fetches parts of a shard from the agent of another host: offsets and lengths in its bytes. Returns the parts, one after
-/// the other.
+/// Parts of a shard that another host holds.
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'a> {
+    /// The process whose memory has the shard.
+    pub(super) process: Process,
+    /// The address at which the agent of its host serves it.
+    pub(super) holder: SocketAddr,
+    pub(super) key: CommitKey,
+    /// Offsets and lengths in its bytes.
+    pub(super) ranges: &'a [(u64, u64)],
+}
+
+/// Fetches parts of a shard from the agent that keeps it. Returns the parts, one after the other.
 pub(super) fn fetch_ranges(
     agent: &mut AgentConnection,
     started: &StartedRound,
-    (process, address): (Process, SocketAddr),
-    key: CommitKey,
-    ranges: &[(u64, u64)],
+    parts: Parts<'_>,
 ) -> Result<Vec<u8>, Error> {
-    let id = key.commit;
+    with_transfer(agent, started, |agent, socket| {
+        fetch_parts(agent, socket, parts.holder, parts, (Vec::new(), 0))
+    })
+}
+
+/// Fetches parts of a shard from the first of some agents that can pass them on. None if none can: the agent that keeps the
+/// shard is to be asked. Agents that cannot be used are noted, and not asked again.
+pub(super) fn fetch_passed(
+    agent: &mut AgentConnection,
+    started: &StartedRound,
+    parts: Parts<'_>,
+    relays: &[Via],
+    skipped: &Mutex<BTreeSet<SocketAddr>>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let skipped = || skipped.lock().unwrap_or_else(PoisonError::into_inner);
+    for (
+        nth,
+        Via {
+            agent: relay,
+            requests,
+        },
+    ) in relays.iter().copied().enumerate()
+    {
+        if skipped().contains(&relay) {
+            continue;
+        }
+        let rest = relays[nth + 1..].iter().copied();
+        let rest = rest.filter(|via| !skipped().contains(&via.agent));
+        let holder = Via {
+            agent: parts.holder,
+            requests: 0,
+        };
+        let via = rest.chain([holder]).collect();
+        let socket = NewSocket {
+            id: started.id(),
+            inbox: Arc::clone(&agent.inbox),
+        };
+        let fetched = fetch_parts(agent, socket, relay, parts, (via, requests));
+        agent.inbox.forget_transfer();
+        let is_broken = match &fetched {
+            Ok(_) => return fetched.map(Some),
+            Err(Error::ShardMissing { .. }) => false,
+            Err(Error::Fetch { .. } | Error::Damaged { .. } | Error::Protocol { .. }) => true,
+            // The round is over.
+            Err(_) => return fetched.map(Some),
+        };
+        if let Err(error) = fetched {
+            tracing::info!(%relay, %error, "an agent does not pass a shard on; another one is asked");
+        }
+        if is_broken {
+            skipped().insert(relay);
+        }
+    }
+    Ok(None)
+}
+
+/// Fetches parts of a shard from an agent, which gets them through others, with so many requests.
+fn fetch_parts(
+    agent: &AgentConnection,
+    socket: NewSocket,
+    address: SocketAddr,
+    parts: Parts<'_>,
+    (via, requests): (Vec<Via>, u32),
+) -> Result<Vec<u8>, Error> {
+    let id = parts.key.commit;
     let fetch_error = |source: io::Error| Error::Fetch {
         id,
         address,
         source,
     };
-    let length = ranges.iter().map(|(_, len)| len).sum::<u64>();
-    with_transfer(agent, started, |agent, socket| {
-        let (config, timeout) = (agent.to_agents()?, agent.connect_timeout);
-        let socket = socket.toward(address)?;
-        let mut source = Source::connect(socket, address, &config, timeout).map_err(fetch_error)?;
-        let request = MemoryRequest {
-            process,
-            key,
-            newer: false,
-            ranges: ranges.to_vec(),
-            background: false,
-            via: Vec::new(),
-            requests: 0,
-        };
-        let digest = match source.ask(&request).map_err(fetch_error)? {
-            MemoryAnswer::Found {
-                length: found,
-                digest,
-                ..
-            } if found == length => digest,
-            MemoryAnswer::Found { .. } => {
-                let why =
-                    "the agent of the other host sends whole commits; run one release on all hosts";
-                return Err(Error::Protocol {
-                    why: why.to_owned(),
-                });
-            }
-            MemoryAnswer::Missing | MemoryAnswer::Overwritten => {
-                let shard = key.shard.index;
-                return Err(Error::ShardMissing { id, shard });
-            }
-        };
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        source.read_exact(&mut bytes).map_err(fetch_error)?;
-        match fingerprint(&bytes).digest == digest {
-            true => Ok(bytes),
-            false => Err(Error::Damaged {
-                id,
-                from: "the agent that keeps it",
-            }),
+    let length = parts.ranges.iter().map(|(_, len)| len).sum::<u64>();
+    let (config, timeout) = (agent.to_agents()?, agent.connect_timeout);
+    let socket = socket.toward(address)?;
+    let mut source = connect(socket, address, &config, timeout).map_err(fetch_error)?;
+    let request = MemoryRequest {
+        process: parts.process,
+        key: parts.key,
+        newer: false,
+        ranges: parts.ranges.to_vec(),
+        background: false,
+        via,
+        requests,
+    };
+    let digest = match ask(&mut source, &request).map_err(fetch_error)? {
+        MemoryAnswer::Found {
+            length: found,
+            digest,
+            ..
+        } if found == length => digest,
+        MemoryAnswer::Found { .. } => {
+            let why =
+                "the agent of the other host sends whole commits; run one release on all hosts";
+            return Err(Error::Protocol {
+                why: why.to_owned(),
+            });
         }
-    })
+        MemoryAnswer::Missing | MemoryAnswer::Overwritten => {
+            let shard = parts.key.shard.index;
+            return Err(Error::ShardMissing { id, shard });
+        }
+    };
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    source.read_exact(&mut bytes).map_err(fetch_error)?;
+    match fingerprint(&bytes).digest == digest {
+        true => Ok(bytes),
+        false => Err(Error::Damaged {
+            id,
+            from: "the agent that keeps it",
+        }),
+    }
 }
 
 /// The host of the round with this address, if it is a neighbour and the only one there.
@@ -211,8 +281,7 @@ fn fetch(
         source,
     };
     let timeout = agent.connect_timeout;
-    let mut source =
-        Source::connect(socket, keeper.address, &config, timeout).map_err(fetch_error)?;
+    let mut source = connect(socket, keeper.address, &config, timeout).map_err(fetch_error)?;
     let request = MemoryRequest {
         process: keeper.process,
         key: base.into(),
@@ -222,7 +291,7 @@ fn fetch(
         via: Vec::new(),
         requests: 0,
     };
-    let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
+    let (length, digest) = match ask(&mut source, &request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest, .. } => (length, digest),
         MemoryAnswer::Missing | MemoryAnswer::Overwritten => {
             return Err(Error::BaseMissing { id: base });
@@ -242,72 +311,25 @@ fn fetch(
     })
 }
 
-/// A connection to an agent that keeps commits.
-struct Source {
-    stream: Blocking<TcpStream>,
-    frames: FrameBuffer,
+/// Opens a connection to an agent that keeps commits.
+fn connect(
+    socket: Socket,
+    address: SocketAddr,
+    config: &ClientConfig,
+    timeout: Duration,
+) -> io::Result<Dialled<TcpStream>> {
+    socket.connect_timeout(&address.into(), timeout)?;
+    socket.set_tcp_nodelay(true)?;
+    // Detects a cut path within about the timeout. The agent itself may compute for longer.
+    elasticrun_collectives::watch_path(&socket, timeout)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+    stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
+    Dialled::open(stream, config, Purpose::Memory)
 }
 
-impl Source {
-    fn connect(
-        socket: Socket,
-        address: SocketAddr,
-        config: &ClientConfig,
-        timeout: Duration,
-    ) -> io::Result<Self> {
-        socket.connect_timeout(&address.into(), timeout)?;
-        socket.set_tcp_nodelay(true)?;
-        // Detects a cut path within about the timeout. The agent itself may compute for longer.
-        elasticrun_collectives::watch_path(&socket, timeout)?;
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
-        stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
-        let session = Session::client(config).map_err(io::Error::other)?;
-        let mut source = Self {
-            stream: Blocking::handshake(session, stream)?,
-            frames: FrameBuffer::default(),
-        };
-        let hello = Hello::new(Purpose::Memory);
-        source.send(&hello)?;
-        let verdict: Verdict = source.receive()?;
-        hello.answered(verdict).map_err(io::Error::other)?;
-        Ok(source)
-    }
-
-    fn ask(&mut self, request: &MemoryRequest) -> io::Result<MemoryAnswer> {
-        self.send(request)?;
-        self.receive()
-    }
-
-    fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let bytes = frame::to_frame(message).map_err(io::Error::other)?;
-        self.stream.write_all(&bytes)
-    }
-
-    fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        frame::decode(&self.body()?).map_err(io::Error::other)
-    }
-
-    fn body(&mut self) -> io::Result<impl std::ops::Deref<Target = [u8]> + use<>> {
-        let mut bytes = [0; 4096];
-        loop {
-            if let Some(body) = self.frames.next_body().map_err(io::Error::other)? {
-                return Ok(body);
-            }
-            match self.stream.read(&mut bytes)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.frames.extend(&bytes[..count]),
-            }
-        }
-    }
-
-    /// Reads raw bytes after a message. Some may have arrived with it.
-    fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let early = self.frames.buffer();
-        let count = early.len().min(bytes.len());
-        let (first, rest) = bytes.split_at_mut(count);
-        first.copy_from_slice(&early[..count]);
-        early.truncate(0);
-        self.stream.read_exact(rest)
-    }
+/// Sends a request, and receives the answer.
+fn ask(source: &mut Dialled<TcpStream>, request: &MemoryRequest) -> io::Result<MemoryAnswer> {
+    source.send(request)?;
+    source.receive()
 }

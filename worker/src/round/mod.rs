@@ -3,11 +3,13 @@
 
 mod connect;
 mod fetch;
+mod holders;
 mod shards;
 mod sync;
 
 pub(crate) use connect::connect;
-pub use shards::DividedBase;
+pub use holders::ShardCopy;
+pub use shards::{DividedBase, Route};
 pub(crate) use shards::{fetch_shard, open_divided};
 pub(crate) use sync::{fetch_base, sync};
 

@@ -1,25 +1,29 @@
 //! The shards of a base that is divided among workers: copies in the memory of this host, and of other hosts.
 //!
-//! Each host tells the others which shards it holds, in one exchange of the round's group. Shards that only hosts without a
-//! member hold are part of the start.
-//!
 //! Copies of this host are read in place. The agent hands out read-only descriptors of the buffers of processes that hold a shard, dead and living. Members read
 //! from there at the same time. The bytes stay as they are until all members have sealed commit 0 of the round, since no
 //! process seals a second commit before. [`DividedBase::check`] tells if that did not hold.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, os::unix::net::UnixStream};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::SocketAddr,
+    os::unix::net::UnixStream,
+    sync::Mutex,
+};
 
 use elasticrun_collectives::Group;
 use elasticrun_protocol::{
     CommitId, CommitKey, FromWorker, Process, Shard, ToWorker,
-    control::BaseShards,
-    frame::{self, FrameBuffer},
+    control::{BaseShards, Via},
     local::DESCRIPTORS_OF_SHARD,
 };
 use elasticrun_shm::commit::{Commit, CommitFds, CommitReader};
-use serde::{Deserialize, Serialize};
 
-use super::{fetch::fetch_ranges, record_error};
+use super::{
+    fetch::{Parts, fetch_passed, fetch_ranges},
+    holders::{Holders, ShardCopy},
+};
 use crate::{
     Error,
     agent::{AgentConnection, Answers, StartedRound, Transport},
@@ -31,8 +35,22 @@ pub struct DividedBase {
     id: CommitId,
     shards: BaseShards,
     copies: BTreeMap<u32, Commit>,
-    /// Shards of which this host has no copy: the processes of other hosts that hold one, and the addresses of their agents.
-    remote: BTreeMap<u32, Vec<(Process, SocketAddr)>>,
+    /// The number of this host.
+    host: u32,
+    /// Who holds what. Without copies if all members are on this host.
+    holders: Holders,
+    /// Agents that could not pass anything on.
+    skipped: Mutex<BTreeSet<SocketAddr>>,
+}
+
+/// Where parts of a shard of another host come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Route<'a> {
+    /// The copy, by index in [`DividedBase::holders`].
+    pub holder: u32,
+    /// The hosts that pass the parts on, by number, each with the number of requests that its agent gets. The first one is
+    /// asked. Empty: the host of the copy is asked.
+    pub relays: &'a [(u32, u32)],
 }
 
 impl DividedBase {
@@ -56,9 +74,31 @@ impl DividedBase {
         (self.copies.iter()).map(|(index, commit)| (*index, commit.bytes()))
     }
 
-    /// The shards that other hosts hold and this one does not, each with the addresses of their agents.
-    pub fn remote(&self) -> impl Iterator<Item = (u32, impl Iterator<Item = SocketAddr>)> {
-        (self.remote.iter()).map(|(index, holders)| (*index, holders.iter().map(|holder| holder.1)))
+    /// The number of this host.
+    pub fn host(&self) -> u32 {
+        self.host
+    }
+
+    /// All copies of shards that all members know of alike, by host. Empty if all members are on one host and no other one
+    /// has a shard.
+    pub fn holders(&self) -> &[ShardCopy] {
+        &self.holders.copies
+    }
+
+    /// The host of each rank. None if this is not known of all, so that members cannot make the same plan.
+    pub fn host_of_rank(&self) -> Option<&[u32]> {
+        self.holders.host_of_rank.as_deref()
+    }
+
+    /// The shards that other hosts hold and this one does not, each with the copies, by index in [`Self::holders`].
+    pub fn remote(&self) -> BTreeMap<u32, Vec<u32>> {
+        let mut remote: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (index, copy) in (0..).zip(&self.holders.copies) {
+            if copy.host != self.host && !self.copies.contains_key(&copy.shard) {
+                remote.entry(copy.shard).or_default().push(index);
+            }
+        }
+        remote
     }
 
     fn key(&self, index: u32) -> CommitKey {
@@ -94,15 +134,6 @@ impl DividedBase {
     }
 }
 
-/// What the members of a host tell those of others.
-#[derive(Default, Serialize, Deserialize)]
-struct HostShards {
-    /// The address of its agent.
-    address: Option<SocketAddr>,
-    /// The shards that it holds.
-    held: Vec<(u32, Process)>,
-}
-
 /// Opens the base of a round. All members call it.
 pub(crate) fn open_divided(
     agent: &AgentConnection,
@@ -123,71 +154,28 @@ pub(crate) fn open_divided(
         }
         Transport::Standalone => Vec::new(),
     };
+    let holders = match start.host_count > 1 || !start.holders.is_empty() {
+        true => {
+            let held = local.iter().map(|copy| (copy.shard, copy.process));
+            Holders::exchange(agent, started, group, held.collect())?
+        }
+        false => Holders::default(),
+    };
     let mut base = DividedBase {
         id,
         shards,
         copies: BTreeMap::new(),
-        remote: BTreeMap::new(),
+        host: start.host_index,
+        holders,
+        skipped: Mutex::default(),
     };
-    if start.host_count > 1 {
-        let held = local.iter().map(|copy| (copy.shard, copy.process));
-        base.remote = exchange(agent, started, group, held.collect())?;
-    }
-    for holder in &start.holders {
-        let keeper = (holder.keeper.process, holder.keeper.address);
-        base.remote.entry(holder.shard).or_default().push(keeper);
-    }
     for LocalCopy { shard, fds, .. } in local {
         let commit = CommitReader::open(fds)?.read_in_parts(id)?;
         if commit.info().key() == base.key(shard) {
             base.copies.insert(shard, commit);
-            base.remote.remove(&shard);
         }
     }
     Ok(base)
-}
-
-/// Tells all members which shards this host holds. Returns what other hosts with a member hold.
-fn exchange(
-    agent: &AgentConnection,
-    started: &StartedRound,
-    group: &mut Group,
-    held: Vec<(u32, Process)>,
-) -> Result<BTreeMap<u32, Vec<(Process, SocketAddr)>>, Error> {
-    let start = &started.start;
-    let own = match started.local_index {
-        0 => HostShards {
-            address: start.memory,
-            held,
-        },
-        // One member speaks for its host.
-        _ => HostShards::default(),
-    };
-    let unreadable = |error: frame::Error| Error::Protocol {
-        why: error.to_string(),
-    };
-    let bytes = frame::to_frame(&own).map_err(unreadable)?;
-    let all = group.allgatherv(&bytes);
-    let all = all.map_err(|error| record_error(&agent.inbox, error))?;
-    let mut remote: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    for bytes in all {
-        let mut frames = FrameBuffer::default();
-        frames.extend(&bytes);
-        let host = frames.next_message::<HostShards>().map_err(unreadable)?;
-        let Some(HostShards {
-            address: Some(address),
-            held,
-        }) = host
-        else {
-            continue;
-        };
-        if Some(address) != start.memory {
-            for (shard, process) in held {
-                remote.entry(shard).or_default().push((process, address));
-            }
-        }
-    }
-    Ok(remote)
 }
 
 /// Fetches parts of a shard that another host holds.
@@ -195,18 +183,30 @@ pub(crate) fn fetch_shard(
     agent: &mut AgentConnection,
     started: &StartedRound,
     base: &DividedBase,
-    shard: u32,
+    route: Route<'_>,
     ranges: &[(u64, u64)],
 ) -> Result<Vec<u8>, Error> {
-    let missing = Error::ShardMissing { id: base.id, shard };
-    let holders = base
-        .remote
-        .get(&shard)
-        .filter(|holders| !holders.is_empty());
-    let holders = holders.ok_or(missing)?;
-    // Members of the round read from different holders, if there are several.
-    let own = started.member.place.rank.0 as usize % holders.len();
-    fetch_ranges(agent, started, holders[own], base.key(shard), ranges)
+    let missing = Error::ShardMissing {
+        id: base.id,
+        shard: route.holder,
+    };
+    let copy = (base.holders.copies).get(route.holder as usize);
+    let copy = copy.ok_or(missing)?;
+    let parts = Parts {
+        process: copy.process,
+        holder: copy.agent,
+        key: base.key(copy.shard),
+        ranges,
+    };
+    let relays = route.relays.iter().filter_map(|&(host, requests)| {
+        let agent = *base.holders.agents.get(&host)?;
+        Some(Via { agent, requests })
+    });
+    let relays: Vec<_> = relays.collect();
+    match fetch_passed(agent, started, parts, &relays, &base.skipped)? {
+        Some(bytes) => Ok(bytes),
+        None => fetch_ranges(agent, started, parts),
+    }
 }
 
 /// A shard in the memory of a process of this host.

@@ -10,16 +10,6 @@ use super::{
     sized_cells::Overlap,
 };
 
-/// Where a member copies from.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Source {
-    /// The memory of this holder, by index in the list of the plan.
-    Holder(u32),
-    /// The new tensors of this member of the same host, by index in the list of the plan. It fetches these bytes itself,
-    /// from another host.
-    Seat(u32),
-}
-
 /// A part of a tensor that a member copies from one source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
@@ -27,10 +17,10 @@ pub struct Fetch {
     pub tensor: u32,
     /// Index of the tensor in the old layout.
     pub old_tensor: u32,
-    /// Where to copy from.
-    pub from: Source,
-    /// The shard of the source: of the old layout for a holder, of the new one for a member.
-    pub shard: u32,
+    /// Whose memory to copy, by index in the list of the plan.
+    pub holder: u32,
+    /// The chain on which its bytes come, by index in [`Plan::chains`]. All members of the chain fetch the same.
+    pub chain: Option<u32>,
     part: Strided,
 }
 
@@ -49,8 +39,8 @@ impl Fetch {
 
 /// What a member copies of each tensor of one class from one source.
 struct Part {
-    from: Source,
-    shard: u32,
+    holder: u32,
+    chain: Option<u32>,
     /// Where the blocks begin in their local tensors, in elements of the dimensions of the class.
     source_start: u64,
     target_start: u64,
@@ -104,8 +94,8 @@ impl Plan<'_> {
                 fetches.push(Fetch {
                     tensor: pair.new,
                     old_tensor: pair.old,
-                    from: part.from,
-                    shard: part.shard,
+                    holder: part.holder,
+                    chain: part.chain,
                     part: Strided::new(
                         &dims,
                         tensor.dtype.itemsize.into(),
@@ -125,7 +115,7 @@ impl Plan<'_> {
         let new = &self.new_cells.cells[class.new as usize];
         let [sources, targets] = self.sized(class);
         let mut parts = Vec::new();
-        for (cell, &group) in (0..).zip(&new.groups) {
+        for (cell_of_target, &group) in (0..).zip(&new.groups) {
             if self
                 .new_cells
                 .groups
@@ -135,64 +125,36 @@ impl Plan<'_> {
             {
                 continue;
             }
-            let intervals = targets.intervals(cell);
+            let intervals = targets.intervals(cell_of_target);
             let lens = intervals.iter().map(|list| crate::interval::total(list));
             let lens: Vec<u64> = lens.collect();
             for overlap in sources.overlaps(&intervals) {
-                let from = self.source(me, group, old.groups[overlap.cell as usize]);
-                let target_start = targets.start(cell);
+                let (holder, chain) = self.source(me, group, old.groups[overlap.cell as usize]);
                 let Overlap { cell, dims } = overlap;
                 let dims = dims.into_iter().zip(&lens);
-                parts.push(match from {
-                    Source::Holder(holder) => Part {
-                        from,
-                        shard: self.holders[holder as usize].shard,
-                        source_start: sources.start(cell),
-                        target_start,
-                        dims: dims
-                            .map(|((pieces, source), &target)| (pieces, source, target))
-                            .collect(),
-                    },
-                    // It has the same cell, so its local tensor is like mine.
-                    Source::Seat(seat) => Part {
-                        from,
-                        shard: self.seats[seat as usize].shard,
-                        source_start: target_start,
-                        target_start,
-                        dims: dims
-                            .map(|((pieces, _), &len)| (in_target(pieces), len, len))
-                            .collect(),
-                    },
+                parts.push(Part {
+                    holder,
+                    chain,
+                    source_start: sources.start(cell),
+                    target_start: targets.start(cell_of_target),
+                    dims: dims
+                        .map(|((pieces, source), &target)| (pieces, source, target))
+                        .collect(),
                 });
             }
         }
         parts
     }
 
-    /// Where a member reads what a group of the old layout holds. `mine` is its own group in the new layout.
-    fn source(&self, me: u32, mine: u32, group: u32) -> Source {
+    /// Where a member reads what a group of the old layout holds: the holder, and the chain. `mine` is its own group in the
+    /// new layout.
+    fn source(&self, me: u32, mine: u32, group: u32) -> (u32, Option<u32>) {
         let seat = self.seats[me as usize];
         let near = self.choice.on_host(seat.host, group);
         let is_own = |holder: &u32| self.holders[*holder as usize].rank == Some(seat.rank);
-        if let Some(holder) = near.iter().copied().find(is_own).or(near.first().copied()) {
-            return Source::Holder(holder);
-        }
-        let readers = self.choice.readers(mine).iter().copied();
-        let first = readers
-            .into_iter()
-            .find(|&seat_of| self.seats[seat_of as usize].host == seat.host);
-        match first.filter(|&first| first != me) {
-            Some(first) => Source::Seat(first),
-            None => Source::Holder(self.choice.sender(seat.host, group)),
+        match near.iter().copied().find(is_own).or(near.first().copied()) {
+            Some(holder) => (holder, None),
+            None => self.choice.sender(seat.host, group, mine),
         }
     }
-}
-
-/// The same pieces, read from a local tensor that is like the reader's.
-fn in_target(pieces: Vec<Piece>) -> Vec<Piece> {
-    let piece = |piece: Piece| Piece {
-        source: piece.target,
-        ..piece
-    };
-    pieces.into_iter().map(piece).collect()
 }

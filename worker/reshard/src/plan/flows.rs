@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use super::Plan;
 
-/// Bytes that a host reads from one holder of another host.
+/// Bytes of one holder that a host reads from another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// The host that reads.
     pub host: u32,
+    /// The host that sends: that of the holder, or one that passes them on.
+    pub from: u32,
     /// Index of the holder in the list of the plan.
     pub holder: u32,
     /// Its shard of the old layout.
@@ -31,12 +33,14 @@ pub struct HostBytes {
     pub sent: u64,
     /// Bytes that it receives from other hosts.
     pub received: u64,
+    /// Bytes that it passes on, to its own members or to another host. It keeps each until all have read it.
+    pub passed: u64,
 }
 
 /// How many bytes go where, for all members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flows {
-    /// What goes over the network, by host and holder.
+    /// What goes over the network, by host, holder and host that sends.
     pub between: Vec<Flow>,
     /// All hosts of members and holders, by host.
     pub hosts: Vec<HostBytes>,
@@ -66,15 +70,32 @@ impl Plan<'_> {
         for seat in self.seats {
             add(seat.host, |host| &mut host.live, live[seat.shard as usize]);
         }
-        let mut between: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut between: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let mut flow = |host: u32, holder: u32, from: u32, bytes: u64| {
+            add(from, |host| &mut host.sent, bytes);
+            add(host, |host| &mut host.received, bytes);
+            let sum = between.entry((host, holder, from)).or_default();
+            *sum = sum.saturating_add(bytes);
+        };
         for assigned in self.choice.assigned() {
-            let sender = self.holders[assigned.holder as usize].host;
-            add(sender, |host| &mut host.sent, assigned.bytes);
-            add(assigned.host, |host| &mut host.received, assigned.bytes);
-            *between.entry((assigned.host, assigned.holder)).or_default() += assigned.bytes;
+            let from = self.holders[assigned.holder as usize].host;
+            flow(assigned.host, assigned.holder, from, assigned.bytes);
         }
-        let flow = |((host, holder), bytes)| Flow {
+        for chain in self.choice.chains() {
+            let mut from = self.holders[chain.holder as usize].host;
+            for link in &chain.hosts {
+                flow(link.host, chain.holder, from, chain.bytes);
+                from = link.host;
+            }
+        }
+        for chain in self.choice.chains() {
+            for host in chain.keepers() {
+                add(host, |host| &mut host.passed, chain.bytes);
+            }
+        }
+        let flow = |((host, holder, from), bytes)| Flow {
             host,
+            from,
             holder,
             shard: self.holders[holder as usize].shard,
             bytes,

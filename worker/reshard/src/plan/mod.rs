@@ -1,14 +1,15 @@
 //! Who copies what from whom when a state is divided anew.
 //!
 //! Each member reads from its own memory what that has, then from other memory of its host. What no memory of a host has
-//! comes over the network once, for the member with the lowest rank that needs it. Other members of the host copy it
-//! from there. For each set of shards that hold the same, a host reads from one holder: the one whose host has the fewest
+//! comes over the network once. Members that need the same bytes pass them on to each other ([`Chain`]), if that is worth it.
+//! For each set of shards that hold the same, a host or a chain reads from one holder: the one whose host has the fewest
 //! bytes to send so far. So the load of two hosts with equal demands differs by one such set at most.
 //!
 //! The time to make a plan grows with tensors, workers, and the overlaps of each class. Tensors are of one class if they
 //! are divided alike, in both layouts, and have equal lengths where they are cut. A transformer has some twenty classes.
 
 mod cells;
+mod chain;
 mod choice;
 mod divisions;
 mod error;
@@ -21,13 +22,14 @@ mod sized_cells;
 
 use std::collections::BTreeMap;
 
+pub use chain::{Chain, Link, Relay};
 pub use error::PlanError;
-pub use fetch::{Fetch, Source};
+pub use fetch::Fetch;
 pub use flows::{Flow, Flows, HostBytes};
 pub use runs::{Run, Runs};
 
 use self::{
-    choice::Choice,
+    choice::{Choice, Demands},
     divisions::{Divisions, unit},
     sized_cells::SizedCells,
 };
@@ -103,7 +105,8 @@ struct Class {
 }
 
 impl<'a> Plan<'a> {
-    /// A plan for the members of a new round, which hold `new`, of the holders of a commit, which is divided as `old`.
+    /// A plan for the members of a new round, which hold `new`, of the holders of a commit, which is divided as `old`. Bytes
+    /// that several members need are passed on if they are at least `least`; fewer are not worth the way through other hosts.
     ///
     /// # Errors
     /// If the layouts have a tensor of the same name that is not the same, if a shard is of another layout, or if no
@@ -113,6 +116,7 @@ impl<'a> Plan<'a> {
         new: &'a Layout,
         seats: &'a [Seat],
         holders: &'a [Holder],
+        least: u64,
     ) -> Result<Self, PlanError> {
         let shards = new.shards();
         if let Some(&Seat { rank, shard, .. }) = seats.iter().find(|seat| seat.shard >= shards) {
@@ -140,13 +144,18 @@ impl<'a> Plan<'a> {
             differences: Differences::default(),
         };
         plan.match_tensors()?;
-        plan.choose_holders()?;
+        plan.choose_holders(least)?;
         Ok(plan)
     }
 
     /// Tensors that only one of the layouts has.
     pub fn differences(&self) -> &Differences {
         &self.differences
+    }
+
+    /// The chains on which bytes are passed on. [`Fetch::chain`] is an index in this list.
+    pub fn chains(&self) -> &[Chain] {
+        self.choice.chains()
     }
 
     /// Finds the tensors that both layouts have, and their classes.
@@ -218,15 +227,14 @@ impl<'a> Plan<'a> {
     }
 
     /// Chooses who sends what between hosts.
-    fn choose_holders(&mut self) -> Result<(), PlanError> {
-        let mut demands = Vec::new();
+    fn choose_holders(&mut self, least: u64) -> Result<(), PlanError> {
+        let mut demands = Demands::new();
         for class in self.classes.iter().filter(|class| class.unit > 0) {
             let old = &self.old_cells.cells[class.old as usize];
             let new = &self.new_cells.cells[class.new as usize];
             let [sources, targets] = self.sized(class);
             for (cell, &readers) in (0..).zip(&new.groups) {
-                let readers = self.choice.readers(readers);
-                if readers.is_empty() {
+                if !self.choice.is_read(readers) {
                     continue;
                 }
                 for overlap in sources.overlaps(&targets.intervals(cell)) {
@@ -237,15 +245,11 @@ impl<'a> Plan<'a> {
                         return Err(PlanError::Lacking { shard });
                     }
                     let bytes = overlap.elements() * class.unit;
-                    for host in readers.iter().map(|&seat| self.seats[seat as usize].host) {
-                        if !self.choice.has_on_host(host, group) {
-                            demands.push((host, group, bytes));
-                        }
-                    }
+                    self.choice.demand(&mut demands, (group, readers), bytes);
                 }
             }
         }
-        self.choice.assign(self.holders, demands);
+        self.choice.assign(self.holders, demands, least);
         Ok(())
     }
 }

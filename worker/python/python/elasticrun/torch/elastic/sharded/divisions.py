@@ -43,6 +43,8 @@ class Divisions:
         self._meshes: list[tuple[list[int], list[int]]] = [table_of(mesh)]
         #: The shard of this rank in the last layout.
         self.shard = 0
+        #: The shard of each rank in the last layout.
+        self.by_rank: Sequence[int] = ()
         #: The number of shards of the last layout.
         self.shards = 1
         #: The descriptions of the tensors of the last layout.
@@ -73,7 +75,7 @@ class Divisions:
             meshes = [(of_mesh, [shards[rank] for rank in members]) for of_mesh, members in self._meshes]
             self.shards = max(shards) + 1
             self._specs, self._layout = specs, _native.Layout(self.shards, meshes, specs)
-            self.shard = shards[dist.get_rank()]
+            self.shard, self.by_rank = shards[dist.get_rank()], shards
         return self._layout
 
     def tensors(self, captured: Captured) -> list[torch.Tensor | None]:

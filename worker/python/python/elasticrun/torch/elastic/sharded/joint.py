@@ -52,6 +52,8 @@ class JointDivisions:
         self._order = order
         #: The shard of this rank in the last layout.
         self.shard = 0
+        #: The shard of each rank in the last layout.
+        self.by_rank: Sequence[int] = ()
         #: The number of shards of the last layout.
         self.shards = 1
         self._layout: _native.Layout | None = None
@@ -101,7 +103,7 @@ class JointDivisions:
             merged = merge([description.tensors for description in self._descriptions], self._order)
             self.shards = max(merged.shards) + 1
             self._layout = _native.Layout(self.shards, merged.meshes, merged.tensors)
-            self._specs, self.shard = merged.tensors, merged.shards[rank]
+            self._specs, self.shard, self.by_rank = merged.tensors, merged.shards[rank], merged.shards
         if any(part is not None for parts in heard for part in parts):
             self._head = self._merged_head()
         return self._layout

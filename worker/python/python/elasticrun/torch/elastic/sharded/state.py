@@ -341,7 +341,7 @@ class ShardedState(ObjectState):
         captured, layout = self._prepare()
         assert self._divisions is not None
         host = HostBuffers(self._divisions.tensors(captured), load=True)
-        copied = base.fill(layout, self._divisions.shard, host.buffers(), _copy_threads())
+        copied = base.fill(layout, self._divisions.by_rank, host.buffers(), _copy_threads())
         host.write_back()
         load_extra(self.model, head.extra)
         (own,) = captured.head.groupings

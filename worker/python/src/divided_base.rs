@@ -1,0 +1,383 @@
+//! The base of a round that is divided among workers, and what a member copies of it.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use elasticrun_reshard::{Body, Differences, Fetch, Holder, Layout, Plan, Seat};
+use elasticrun_worker::{DividedBase, Route, Worker};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+
+use crate::{
+    dtype::Memory,
+    error,
+    process::use_worker,
+    requests::{Part, REQUEST_BYTES, REQUEST_PARTS, parts},
+    shards::{PyLayout, state_error},
+};
+
+/// Bytes that are worth a way through other hosts. Fewer take longer on the way than from their holder.
+const LEAST_PASSED: u64 = 1 << 20;
+
+/// A commit that is divided among workers. Copies of this host are mapped, and those of others are fetched when needed.
+#[pyclass(frozen, name = "DividedBase", module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct PyBase {
+    base: DividedBase,
+    layout: Py<PyLayout>,
+    /// The shards of this host, and where their parts are.
+    local: Vec<(u32, Body)>,
+    /// The shards of other hosts, each with the copy that this member reads if it plans for itself, by index in
+    /// [`DividedBase::holders`].
+    remote: BTreeMap<u32, u32>,
+    /// The rank of this member.
+    rank: u32,
+    /// The head of a shard of another host, if this one has no shard.
+    remote_head: Option<(u32, Vec<u8>)>,
+}
+
+/// Why a commit cannot be read.
+fn unreadable(py: Python<'_>, base: &DividedBase, why: impl std::fmt::Display) -> PyErr {
+    state_error(py, format!("commit {} cannot be read: {why}", base.id()))
+}
+
+impl PyBase {
+    pub(crate) fn open(py: Python<'_>, worker: &mut Worker, base: DividedBase) -> PyResult<Self> {
+        let rank = worker.world().map_or(0, |world| world.rank());
+        // Members read from different holders, if there are several.
+        let own = |copies: Vec<u32>| copies[rank as usize % copies.len()];
+        let remote: BTreeMap<u32, u32> = (base.remote().into_iter())
+            .map(|(shard, copies)| (shard, own(copies)))
+            .collect();
+        let mut remote_head = None;
+        let layout = match base.copies().next() {
+            Some((_, bytes)) => {
+                let parsed = Body::parse(bytes);
+                parsed.map_err(|error| unreadable(py, &base, error))?.0
+            }
+            None => {
+                let Some((&shard, &holder)) = remote.first_key_value() else {
+                    return Err(unreadable(py, &base, "no host has a shard of it"));
+                };
+                let mut fetch = |range: Range<usize>| fetch_one(py, worker, &base, holder, range);
+                let header = fetch(0..Body::HEADER)?;
+                let range = Body::layout_of_header(&header)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                let layout = Layout::from_bytes(&fetch(range)?)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                let body = Body::of_header(&layout, &header)
+                    .map_err(|error| unreadable(py, &base, error))?;
+                remote_head = Some((shard, fetch(body.head())?));
+                layout
+            }
+        };
+        if (layout.hash(), layout.shards()) != (base.layout(), base.shards()) {
+            return Err(unreadable(py, &base, "its header names another layout"));
+        }
+        let mut local = Vec::new();
+        for (shard, bytes) in base.copies() {
+            let body = Body::parse_with(&layout, bytes);
+            let body = body.map_err(|error| unreadable(py, &base, error))?;
+            if body.shard() != shard {
+                let named = body.shard();
+                return Err(unreadable(
+                    py,
+                    &base,
+                    format!("shard {shard} names itself {named}"),
+                ));
+            }
+            local.push((shard, body));
+        }
+        let order = (0..layout.tensors().len() as u32).collect();
+        Ok(Self {
+            layout: Py::new(py, PyLayout { layout, order })?,
+            base,
+            local,
+            remote,
+            rank,
+            remote_head,
+        })
+    }
+
+    /// The bytes of a shard of this host, by its index among them.
+    fn bytes(&self, local: usize) -> &[u8] {
+        let shard = self.local[local].0;
+        self.base.bytes(shard).unwrap_or_default()
+    }
+}
+
+/// Fetches a part of a copy of a shard from the host that has it.
+fn fetch_one(
+    py: Python<'_>,
+    worker: &mut Worker,
+    base: &DividedBase,
+    holder: u32,
+    range: Range<usize>,
+) -> PyResult<Vec<u8>> {
+    let ranges = [(range.start as u64, range.len() as u64)];
+    let route = Route {
+        holder,
+        relays: &[],
+    };
+    py.detach(|| worker.fetch_shard(base, route, &ranges))
+        .map_err(|error| error::from_worker(py, &error))
+}
+
+#[pymethods]
+impl PyBase {
+    /// The id of the commit.
+    #[getter]
+    fn id(&self) -> String {
+        self.base.id().to_string()
+    }
+
+    /// How the commit is divided.
+    #[getter]
+    fn layout(&self, py: Python<'_>) -> Py<PyLayout> {
+        self.layout.clone_ref(py)
+    }
+
+    /// The heads of the shards of this host, by shard. If there are none, that of one shard of another host.
+    fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let heads = PyDict::new(py);
+        for (index, (shard, body)) in self.local.iter().enumerate() {
+            heads.set_item(shard, PyBytes::new(py, &self.bytes(index)[body.head()]))?;
+        }
+        if let Some((shard, head)) = &self.remote_head {
+            heads.set_item(shard, PyBytes::new(py, head))?;
+        }
+        Ok(heads)
+    }
+
+    /// Fills the local tensors of a shard of another layout. `shards` are those of all ranks, so that members plan alike who
+    /// fetches what from whom. `buffers` are in the order in which that layout was given its tensors. So many threads copy.
+    /// Returns the bytes that were copied, and those of them that came from other hosts.
+    ///
+    /// Raises StateError if the commit lacks a tensor, or has it with another shape or dtype, or if it has one more.
+    #[pyo3(signature = (layout, shards, buffers, threads = 1))]
+    fn fill(
+        &self,
+        py: Python<'_>,
+        layout: &PyLayout,
+        shards: Vec<u32>,
+        buffers: Vec<(usize, usize)>,
+        threads: usize,
+    ) -> PyResult<(u64, u64)> {
+        let own = shards.get(self.rank as usize);
+        let shard = *own.ok_or_else(|| state_error(py, "there is no shard for this rank"))?;
+        let targets = layout.local(py, shard, buffers)?;
+        let (old, new) = (&self.layout.get().layout, &layout.layout);
+        let input = self.plan_input(shard, &shards);
+        let plan = Plan::new(old, new, &input.seats, &input.holders, LEAST_PASSED)
+            .map_err(|why| state_error(py, why))?;
+        self.check_names(py, new, plan.differences())?;
+        let mut near = Vec::new();
+        let mut distant: BTreeMap<(u32, Option<u32>), Vec<Fetch>> = BTreeMap::new();
+        for fetch in plan.fetches(input.me) {
+            match input.copies[fetch.holder as usize] {
+                Copy::Local(index) => near.push((index, fetch)),
+                Copy::Remote(holder) => {
+                    let same = distant.entry((holder, fetch.chain)).or_default();
+                    same.push(fetch);
+                }
+            }
+        }
+        let copied = py.detach(|| self.copy_all(&near, &targets, threads));
+        (self.base.check()).map_err(|error| error::from_worker(py, &error))?;
+        let mut fetched = 0;
+        for ((holder, chain), fetches) in distant {
+            let chain = chain.map(|chain| &plan.chains()[chain as usize]);
+            let relays = chain.map(|chain| chain.relays(self.base.host()));
+            let relays: Vec<_> = (relays.into_iter().flatten())
+                .map(|relay| (relay.host, relay.requests))
+                .collect();
+            let route = Route {
+                holder,
+                relays: &relays,
+            };
+            fetched += use_worker(py, |worker| {
+                self.fetch(py, worker, route, &fetches, &targets)
+            })?;
+        }
+        Ok((copied + fetched, fetched))
+    }
+}
+
+/// Where the bytes of a holder of a plan are.
+#[derive(Clone, Copy)]
+enum Copy {
+    /// In memory of this host, by index in [`PyBase::local`].
+    Local(usize),
+    /// On another host, by index in [`DividedBase::holders`].
+    Remote(u32),
+}
+
+/// Who takes part in a plan.
+struct PlanInput {
+    seats: Vec<Seat>,
+    /// The index of this member among the seats.
+    me: u32,
+    holders: Vec<Holder>,
+    /// Where the bytes of each holder are.
+    copies: Vec<Copy>,
+}
+
+impl PyBase {
+    /// All members and all copies, in the same order in all members. If they do not know of each other, as with one of an
+    /// older release, this member plans for itself.
+    fn plan_input(&self, shard: u32, shards: &[u32]) -> PlanInput {
+        let holder = |shard: u32, host: u32| Holder {
+            shard,
+            host,
+            rank: None,
+            order: 0,
+        };
+        let local = |shard: u32| self.local.iter().position(|(own, _)| *own == shard);
+        let hosts = self.base.host_of_rank();
+        if let Some(hosts) = hosts.filter(|hosts| hosts.len() == shards.len()) {
+            let seats = hosts.iter().zip(shards).zip(0..);
+            let all = self.base.holders();
+            let copies = all.iter().zip(0..).map(|(copy, index)| {
+                let near = local(copy.shard).filter(|_| copy.host == self.base.host());
+                near.map_or(Copy::Remote(index), Copy::Local)
+            });
+            return PlanInput {
+                seats: seats
+                    .map(|((&host, &shard), rank)| Seat { shard, host, rank })
+                    .collect(),
+                me: self.rank,
+                holders: (all.iter().map(|copy| holder(copy.shard, copy.host))).collect(),
+                copies: copies.collect(),
+            };
+        }
+        let near = self.local.iter().map(|(shard, _)| *shard).enumerate();
+        let near = near.map(|(index, shard)| (holder(shard, 0), Copy::Local(index)));
+        let all = self.base.holders();
+        let far = self.remote.iter().map(|(&shard, &index)| {
+            let host = 1 + all[index as usize].host;
+            (holder(shard, host), Copy::Remote(index))
+        });
+        let (holders, copies) = near.chain(far).unzip();
+        PlanInput {
+            seats: vec![Seat {
+                shard,
+                host: 0,
+                rank: 0,
+            }],
+            me: 0,
+            holders,
+            copies,
+        }
+    }
+}
+
+/// Bytes for which the start of a thread is worth its time.
+const THREAD_BYTES: u64 = 16 << 20;
+
+impl PyBase {
+    fn check_names(&self, py: Python<'_>, new: &Layout, differences: &Differences) -> PyResult<()> {
+        let name = |layout: &Layout, index: u32| layout.tensors()[index as usize].name.clone();
+        let old = &self.layout.get().layout;
+        let why = match (differences.missing.first(), differences.extra.first()) {
+            (Some(missing), _) => {
+                format!("{} is not in commit {}", name(new, *missing), self.id())
+            }
+            (None, Some(extra)) => {
+                let name = name(old, *extra);
+                format!("{name} of commit {} is not in the new state", self.id())
+            }
+            (None, None) => return Ok(()),
+        };
+        Err(state_error(
+            py,
+            format!("{why}: build the same model in each round"),
+        ))
+    }
+
+    /// Copies parts of tensors from shards of this host, in several threads if that is worth their start. Returns the number
+    /// of bytes.
+    fn copy_all(&self, parts: &[(usize, Fetch)], targets: &[Memory], threads: usize) -> u64 {
+        let bytes = parts.iter().map(|(_, fetch)| fetch.bytes()).sum::<u64>();
+        let threads = (threads as u64).clamp(1, (bytes / THREAD_BYTES).max(1));
+        let copy = |parts: &[(usize, Fetch)]| {
+            for (holder, fetch) in parts {
+                self.copy(*holder, fetch, targets);
+            }
+        };
+        let mut left = parts;
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                let mut share = 0;
+                let count = left.iter().take_while(|(_, fetch)| {
+                    share += fetch.bytes();
+                    share <= bytes / threads
+                });
+                let (own, rest) = left.split_at(count.count());
+                left = rest;
+                scope.spawn(move || copy(own));
+            }
+            copy(left);
+        });
+        bytes
+    }
+
+    /// Copies a part of a tensor from a shard of this host.
+    fn copy(&self, holder: usize, fetch: &Fetch, targets: &[Memory]) {
+        let range = self.local[holder].1.tensors()[fetch.old_tensor as usize].clone();
+        let source = &self.bytes(holder)[range];
+        let target = targets[fetch.tensor as usize];
+        for run in fetch.runs() {
+            let (from, to, len) = (run.source as usize, run.target as usize, run.len as usize);
+            // SAFETY: Python keeps the tensors alive and does not use them during the call. No two fetches write the same byte
+            // (P1 of `elasticrun_reshard`).
+            unsafe { target.write_at(to, &source[from..from + len]) };
+        }
+    }
+
+    /// Fetches parts of tensors from a shard of another host. Returns the number of bytes.
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        worker: &mut Worker,
+        route: Route<'_>,
+        fetches: &[Fetch],
+        targets: &[Memory],
+    ) -> PyResult<u64> {
+        let header = fetch_one(py, worker, &self.base, route.holder, 0..Body::HEADER)?;
+        let body = Body::of_header(&self.layout.get().layout, &header)
+            .map_err(|error| unreadable(py, &self.base, error))?;
+        let parts: Vec<_> = fetches
+            .iter()
+            .flat_map(|fetch| parts(&body, fetch))
+            .collect();
+        let mut left = &parts[..];
+        let mut fetched = 0;
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |part: &&Part| {
+                bytes += part.len;
+                bytes <= REQUEST_BYTES
+            };
+            let count = left.iter().take(REQUEST_PARTS).take_while(fits).count();
+            let (now, later) = left.split_at(count.max(1));
+            left = later;
+            let ranges: Vec<_> = now.iter().map(|part| (part.offset, part.len)).collect();
+            let received = py.detach(|| worker.fetch_shard(&self.base, route, &ranges));
+            let received = received.map_err(|error| error::from_worker(py, &error))?;
+            let mut rest = &received[..];
+            for part in now {
+                let (bytes, after) = rest.split_at(part.len as usize);
+                rest = after;
+                for (from, tensor, to, len) in &part.pieces {
+                    let (from, to, len) = (*from as usize, *to as usize, *len as usize);
+                    let target = targets[*tensor as usize];
+                    // SAFETY: as in `copy`.
+                    unsafe { target.write_at(to, &bytes[from..from + len]) };
+                    fetched += len as u64;
+                }
+            }
+        }
+        Ok(fetched)
+    }
+}
