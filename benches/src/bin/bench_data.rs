@@ -80,6 +80,7 @@ fn main() -> Result<()> {
         "rows_per_s": rows as f64 / wall,
         "rss_mib": peak_mib()?,
         "read_bytes": read,
+        "decompressed_bytes": reader.bytes_decompressed(),
         "cursors_per_commit": cursors as f64 / commits.max(1) as f64,
     });
     println!("{report}");

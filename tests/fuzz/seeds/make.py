@@ -22,7 +22,17 @@ def lists(element, nullable):
     return pa.field("x", kind, nullable=nullable), rows
 
 
+def ragged(element, nullable, holes):
+    """Lists of 0 to 3 elements. Some are missing, and some elements are, if they may."""
+    kind = pa.list_(pa.field("element", element, nullable=holes))
+    rows = [[None if holes and place == 1 else float(row + place) for place in range(row % 4)] for row in range(ROWS)]
+    if nullable:
+        rows[3] = None
+    return pa.field("x", kind, nullable=nullable), rows
+
+
 texts = [f"row {row % 3}" for row in range(ROWS)]
+words = [None if row == 2 else "w\u00f6rd" * (row % 3) for row in range(ROWS)]
 columns = [
     (pa.field("x", pa.binary(), nullable=False), [b"abc", b"abd"] * 4),
     (pa.field("x", pa.binary()), [b"abc", b"abd"] * 4),
@@ -33,6 +43,16 @@ columns = [
     (pa.field("x", pa.string()), texts),
     (pa.field("x", pa.binary(7), nullable=False), [b"1234567"] * ROWS),
 ]
+# Rows of any length: the encodings of their values, besides plain and dictionary. The numbers are those of the second half of the
+# schemas in decode/any_input.rs; the schemas between are those of other writers.
+varying = {
+    0: (*ragged(pa.int32(), False, True), ["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"]),
+    1: (*ragged(pa.int64(), True, False), ["DELTA_BINARY_PACKED"]),
+    2: (*ragged(pa.int32(), True, True), ["DELTA_BINARY_PACKED"]),
+    3: (*ragged(pa.float64(), False, False), ["BYTE_STREAM_SPLIT"]),
+    6: (pa.field("x", pa.string(), nullable=False), texts, ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]),
+    7: (pa.field("x", pa.string()), words, ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]),
+}
 
 
 def written(field, values, **options):
@@ -52,20 +72,37 @@ def save(target, name, content):
     path.write_bytes(content)
 
 
+def pages_of(file):
+    chunk = pq.read_metadata(BytesIO(file)).row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return chunk, file[start : start + chunk.total_compressed_size]
+
+
 chunks = {}
 for number, (field, values) in enumerate(columns):
     for codec, compression in enumerate(CODECS):
         for dictionary in (False, True):
             version = "1.0" if (number + codec + dictionary) % 2 else "2.0"
             file = written(field, values, compression=compression, use_dictionary=dictionary, data_page_version=version)
-            chunk = pq.read_metadata(BytesIO(file)).row_group(0).column(0)
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            pages = file[start : start + chunk.total_compressed_size]
+            chunk, pages = pages_of(file)
             kind = number + len(columns) * codec
             sizes = head(kind, ROWS, chunk.num_values, chunk.total_uncompressed_size)
             name = f"{number}-{compression}-{'dictionary' if dictionary else 'plain'}-v{version[0]}"
             save("pages", name, sizes + pages)
             chunks[name] = pages
+
+for number, (field, values, encodings) in varying.items():
+    for step, encoding in enumerate(["dictionary", "PLAIN", *encodings]):
+        codec = (number + step) % len(CODECS)
+        options = {"use_dictionary": True} if encoding == "dictionary" else {"column_encoding": encoding}
+        version = "2.0" if step % 2 else "1.0"
+        file = written(
+            field, values, compression=CODECS[codec], data_page_version=version, **{"use_dictionary": False} | options
+        )
+        chunk, pages = pages_of(file)
+        sizes = head(32 + number + 8 * codec, ROWS, chunk.num_values, chunk.total_uncompressed_size)
+        name = encoding.lower().replace("_", "-")
+        save("pages", f"varying-{number}-{CODECS[codec]}-{name}-v{version[0]}", sizes + pages)
 
 # More values than bytes: a run of nulls, which is valid, and indices without bits.
 nulls = bytes.fromhex("1500 1510 1510 2c 15feff07 1500 1506 1506 0000 04000000 feff0700")

@@ -1,4 +1,4 @@
-//! Any bytes as the pages of a column of any type and codec, decoded by the fast path and with Arrow's reader.
+//! Any bytes as the pages of a column of any type and codec, decoded by the page path and with Arrow's reader.
 //!
 //! Must hold: no panic outside of the Parquet library, no loop without end, and the same values if both take the pages.
 #![no_main]

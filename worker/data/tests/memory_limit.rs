@@ -11,9 +11,12 @@ use std::{
     sync::Arc,
 };
 
-use arrow_array::{ArrayRef, BinaryArray, Int32Array, RecordBatch};
+use arrow_array::{
+    ArrayRef, BinaryArray, Int32Array, RecordBatch, StringArray,
+    builder::{Int32Builder, ListBuilder},
+};
 use common::{
-    craft::{Craft, data_page, footer, group, write_footer},
+    craft::{Craft, Pages, data_page, footer, group, write_footer},
     reader,
 };
 use elasticrun_data::{Comparison, Dataset, Error, Predicate, ReaderOptions, Value};
@@ -128,6 +131,35 @@ fn rows_for_which_there_is_no_memory() {
         &path,
         "column x: needs 8.6 GB of memory, which this process cannot get",
     );
+}
+
+/// Lists and strings that are missing take a few bytes as well.
+#[test]
+fn missing_rows_for_which_there_is_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    let mut lists = ListBuilder::new(Int32Builder::new());
+    lists.append(false);
+    let lists = column(Arc::new(lists.finish()));
+    let texts = column(Arc::new(StringArray::from(vec![None, Some("a")])));
+    // A run of 2^31 - 1 levels of 0, once for each kind of levels.
+    fn pages(kinds: usize) -> Vec<u8> {
+        let levels = [6, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0].repeat(kinds);
+        data_page(MANY - 1, 0, levels.len() as i64, &levels)
+    }
+    for (batch, pages) in [(lists, (|_| pages(2)) as Pages), (texts, |_| pages(1))] {
+        let craft = Craft {
+            rows: Some(MANY - 1),
+            pages: Some(pages),
+            column: Some(|column| column.set_num_values(MANY - 1)),
+            ..Craft::default()
+        };
+        craft.write(&path, &batch);
+        expect(
+            &path,
+            "column x: needs 17.2 GB of memory, which this process cannot get",
+        );
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Builds Arrow arrays around gathered values, without a copy.
 
 use arrow_array::{ArrayRef, make_array};
-use arrow_buffer::Buffer;
+use arrow_buffer::{Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
@@ -11,6 +11,15 @@ pub(super) fn addressable(data_type: &DataType, end: usize) -> bool {
         DataType::Binary | DataType::Utf8 | DataType::List(_) => i32::try_from(end).is_ok(),
         _ => true,
     }
+}
+
+/// Whether rows of this type may differ in length.
+pub(super) fn has_offsets(data_type: &DataType) -> bool {
+    use DataType::{Binary, LargeBinary, LargeList, LargeUtf8, List, Utf8};
+    matches!(
+        data_type,
+        Binary | LargeBinary | Utf8 | LargeUtf8 | List(_) | LargeList(_)
+    )
 }
 
 /// An array of `rows` rows of `size` bytes each.
@@ -49,22 +58,54 @@ pub(super) fn fixed(data_type: &DataType, rows: usize, size: usize, values: Buff
     make_array(unsafe { array.build_unchecked() })
 }
 
-/// An array of byte strings or strings. Row r ends at `ends[r]`, where the next row begins.
+/// An array of byte strings, strings, or lists of numbers. Row r ends at byte `ends[r]`, where the next row begins.
 ///
 /// # Panics
-/// If the type is another one, or if its offsets cannot address the values.
-pub(super) fn varying(data_type: &DataType, ends: &[usize], values: Buffer) -> ArrayRef {
-    let starts = || std::iter::once(0).chain(ends.iter().copied());
+/// If the type is another one, if its offsets cannot address the values, or if there is not one bit for each row.
+pub(super) fn varying(
+    data_type: &DataType,
+    ends: &[usize],
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> ArrayRef {
+    assert!(
+        nulls.as_ref().is_none_or(|nulls| nulls.len() == ends.len()),
+        "one bit a row"
+    );
+    let unit = unit(data_type);
+    let starts = || std::iter::once(0).chain(ends.iter().map(|end| end / unit));
     let offsets: Buffer = match data_type {
-        DataType::Binary | DataType::Utf8 => starts().map(offset::<i32>).collect(),
+        DataType::Binary | DataType::Utf8 | DataType::List(_) => {
+            starts().map(offset::<i32>).collect()
+        }
         _ => starts().map(offset::<i64>).collect(),
     };
     let array = ArrayData::builder(data_type.clone())
         .len(ends.len())
-        .add_buffer(offsets)
-        .add_buffer(values);
+        .nulls(nulls)
+        .add_buffer(offsets);
+    let array = match data_type {
+        DataType::List(field) | DataType::LargeList(field) => {
+            let (child, _) = list(field.data_type(), 1, values.len(), values);
+            array.add_child_data(child)
+        }
+        _ => array.add_buffer(values),
+    };
     // SAFETY: The offsets are ascending and end with the values; strings are copies of whole valid strings.
     make_array(unsafe { array.build_unchecked() })
+}
+
+/// Bytes that one step of the offsets of a type stands for.
+///
+/// # Panics
+/// If it is the type of other lists than of numbers.
+pub(super) fn unit(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::List(field) | DataType::LargeList(field) => {
+            (field.data_type().primitive_width()).expect("a list of numbers")
+        }
+        _ => 1,
+    }
 }
 
 /// List values as an array, and the number of values of a row.

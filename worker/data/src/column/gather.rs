@@ -1,7 +1,7 @@
 //! Gathers the rows of a batch from their row groups.
 
 use arrow_array::new_empty_array;
-use arrow_buffer::MutableBuffer;
+use arrow_buffer::{MutableBuffer, NullBuffer};
 use arrow_schema::{DataType, Field};
 use arrow_select::interleave::interleave;
 
@@ -31,7 +31,7 @@ pub(crate) fn gather(field: &Field, sources: &[&DecodedColumn], picks: &[Pick]) 
     if let Some(sources) = all_fixed(sources) {
         return fixed(data_type, &sources, picks).map_err(|error| error.in_column(field.name()));
     }
-    if let Some(sources) = all_varying(sources) {
+    if let (true, Some(sources)) = (assemble::has_offsets(data_type), all_in_buffers(sources)) {
         return varying(data_type, &sources, picks).map_err(|error| error.in_column(field.name()));
     }
     let arrays: Vec<&dyn arrow_array::Array> = sources
@@ -65,12 +65,42 @@ fn all_fixed<'a>(sources: &[&'a DecodedColumn]) -> Option<Vec<&'a FixedWidth>> {
     })
 }
 
-fn all_varying<'a>(sources: &[&'a DecodedColumn]) -> Option<Vec<&'a VariableWidth>> {
-    sources
-        .iter()
+/// Rows of a column of variable width, as a row group has them.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Fixed(&'a FixedWidth),
+    Varying(&'a VariableWidth),
+}
+
+impl<'a> Rows<'a> {
+    #[inline]
+    fn row(self, row: usize) -> &'a [u8] {
+        match self {
+            Self::Fixed(fixed) => fixed.row(row),
+            Self::Varying(varying) => varying.row(row),
+        }
+    }
+
+    fn is_null(self, row: usize) -> bool {
+        matches!(self, Self::Varying(varying) if varying.is_null(row))
+    }
+
+    /// Bytes of each row, if all have the same.
+    fn size(self) -> Option<usize> {
+        match self {
+            Self::Fixed(fixed) => Some(fixed.size()),
+            Self::Varying(varying) => varying.size(),
+        }
+    }
+}
+
+/// The sources, if none is an Arrow array.
+fn all_in_buffers<'a>(sources: &[&'a DecodedColumn]) -> Option<Vec<Rows<'a>>> {
+    (sources.iter())
         .map(|source| match &source.data {
-            ColumnData::VariableWidth(varying) => Some(varying),
-            _ => None,
+            ColumnData::FixedWidth(fixed) => Some(Rows::Fixed(fixed)),
+            ColumnData::VariableWidth(varying) => Some(Rows::Varying(varying)),
+            ColumnData::Arrow(_) => None,
         })
         .collect()
 }
@@ -85,7 +115,10 @@ fn fixed(data_type: &DataType, sources: &[&FixedWidth], picks: &[Pick]) -> Resul
     match size {
         4 => copy_small::<4>(sources, picks, &mut values),
         8 => copy_small::<8>(sources, picks, &mut values),
-        _ => copy(sources, picks, &mut values),
+        _ => {
+            let row = |pick: &Pick| sources[pick.source as usize].row(pick.row as usize);
+            copy(row, picks, &mut values);
+        }
     }
     Ok(Column {
         array: assemble::fixed(data_type, picks.len(), size, values.into()),
@@ -96,10 +129,10 @@ fn fixed(data_type: &DataType, sources: &[&FixedWidth], picks: &[Pick]) -> Resul
 /// Each row is prefetched this many rows before its copy, since rows are spread over more memory than any cache holds.
 const PREFETCH_DISTANCE: usize = 16;
 
-fn copy(sources: &[&FixedWidth], picks: &[Pick], values: &mut MutableBuffer) {
+fn copy<'a>(row: impl Fn(&Pick) -> &'a [u8], picks: &[Pick], values: &mut MutableBuffer) {
     let mut in_flight: [&[u8]; PREFETCH_DISTANCE] = Default::default();
     for (index, pick) in picks.iter().enumerate() {
-        let row = sources[pick.source as usize].row(pick.row as usize);
+        let row = row(pick);
         prefetch_row(row);
         values.extend_from_slice(std::mem::replace(
             &mut in_flight[index % PREFETCH_DISTANCE],
@@ -147,7 +180,7 @@ pub(super) fn width(data_type: &DataType, size: usize) -> Option<usize> {
     }
 }
 
-fn varying(data_type: &DataType, sources: &[&VariableWidth], picks: &[Pick]) -> Result<Column> {
+fn varying(data_type: &DataType, sources: &[Rows<'_>], picks: &[Pick]) -> Result<Column> {
     let row = |pick: &Pick| sources[pick.source as usize].row(pick.row as usize);
     let mut end = 0;
     let ends: Vec<usize> = picks
@@ -157,15 +190,22 @@ fn varying(data_type: &DataType, sources: &[&VariableWidth], picks: &[Pick]) -> 
             end
         })
         .collect();
-    if !assemble::addressable(data_type, end) {
+    if !assemble::addressable(data_type, end / assemble::unit(data_type)) {
         return Err(Problem::BatchTooLarge.into());
     }
     let mut values = MutableBuffer::with_capacity(end);
-    for pick in picks {
-        values.extend_from_slice(row(pick));
-    }
+    copy(row, picks, &mut values);
+    let is_sparse = |rows: &Rows<'_>| matches!(rows, Rows::Varying(rows) if rows.has_nulls());
+    let nulls = sources.iter().any(is_sparse).then(|| {
+        let is_valid = |pick: &Pick| !sources[pick.source as usize].is_null(pick.row as usize);
+        NullBuffer::from_iter(picks.iter().map(is_valid))
+    });
+    let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+    let size = (sources.iter().map(|source| source.size()))
+        .reduce(|first, other| first.filter(|_| first == other))
+        .flatten();
     Ok(Column {
-        array: assemble::varying(data_type, &ends, values.into()),
-        width: None,
+        array: assemble::varying(data_type, &ends, values.into(), nulls),
+        width: size.and_then(|size| width(data_type, size)),
     })
 }

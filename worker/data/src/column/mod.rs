@@ -2,23 +2,25 @@
 //!
 //! Fixed-width rows (numbers, tensors as lists or as bytes) are in a few blocks, mostly at equal distances. The blocks
 //! are the decoded pages, or the pages as they were read. So a row is copied once, from the page to the batch. Byte
-//! strings and strings of variable length have a table of offsets. All other data (nulls, booleans, ragged lists,
-//! nested types) is an Arrow array, and Arrow's kernels gather from it.
+//! strings, strings and lists of numbers of variable length have a table of their places in the pages, and a bit for each
+//! row if some are missing. All other data (numbers with nulls, booleans, lists with null elements, nested types) is an
+//! Arrow array, and Arrow's kernels gather from it.
 
 mod assemble;
 mod fixed_width;
 mod gather;
 mod variable_width;
 
-use std::sync::OnceLock;
+use std::{ops::Range, sync::OnceLock};
 
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
+use arrow_select::concat::concat;
 
 pub(crate) use fixed_width::{Block, FixedWidth, RowOffsets};
 pub(crate) use gather::{Pick, gather};
-pub(crate) use variable_width::VariableWidth;
+pub(crate) use variable_width::{Span, VariableWidth, list_array};
 
 /// One column of a decoded row group.
 #[derive(Debug)]
@@ -76,8 +78,20 @@ impl DecodedColumn {
     pub(crate) fn width(&self, data_type: &DataType) -> Option<usize> {
         match &self.data {
             ColumnData::FixedWidth(fixed) => gather::width(data_type, fixed.size()),
-            ColumnData::VariableWidth(_) | ColumnData::Arrow(_) => None,
+            ColumnData::VariableWidth(varying) => varying
+                .size()
+                .and_then(|size| gather::width(data_type, size)),
+            ColumnData::Arrow(_) => None,
         }
+    }
+
+    /// The rows of some ranges, which are sorted. `None` if Arrow cannot join them.
+    pub(crate) fn select(&self, rows: &[Range<usize>], data_type: &DataType) -> Option<Self> {
+        let array = self.array(data_type);
+        let parts = rows.iter().map(|rows| array.slice(rows.start, rows.len()));
+        let parts: Vec<ArrayRef> = parts.collect();
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| &**part).collect();
+        concat(&parts).ok().map(Self::from_array)
     }
 
     /// All rows as an Arrow array of `data_type`.

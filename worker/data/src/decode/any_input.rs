@@ -13,20 +13,32 @@ use parquet::{
 
 use super::{
     bytes::GroupBytes,
-    column::{FastPath, GroupColumn},
+    column::{ByPages, GroupColumn},
 };
 use crate::{buffers::BufferPool, caught_panic, error::Result};
 
-/// The columns: those of the fast path, and others.
-const SCHEMAS: [&str; 8] = [
-    "message m { required binary x; }",
-    "message m { optional binary x; }",
-    "message m { required group x (LIST) { repeated group list { required float element; } } }",
-    "message m { optional group x (LIST) { repeated group list { optional double element; } } }",
-    "message m { required int32 x; }",
-    "message m { optional int64 x; }",
-    "message m { optional binary x (STRING); }",
-    "message m { required fixed_len_byte_array(7) x; }",
+/// The columns: those of the page path, and others.
+const SCHEMAS: [[&str; 8]; 2] = [
+    [
+        "message m { required binary x; }",
+        "message m { optional binary x; }",
+        "message m { required group x (LIST) { repeated group list { required float element; } } }",
+        "message m { optional group x (LIST) { repeated group list { optional double element; } } }",
+        "message m { required int32 x; }",
+        "message m { optional int64 x; }",
+        "message m { optional binary x (STRING); }",
+        "message m { required fixed_len_byte_array(7) x; }",
+    ],
+    [
+        "message m { required group x (LIST) { repeated group list { optional int32 element; } } }",
+        "message m { optional group x (LIST) { repeated group list { required int64 element; } } }",
+        "message m { optional group x (LIST) { repeated group list { optional int32 element; } } }",
+        "message m { required group x (LIST) { repeated group list { required double element; } } }",
+        "message m { repeated float x; }",
+        "message m { optional group x (LIST) { repeated int64 element; } }",
+        "message m { required binary x (STRING); }",
+        "message m { optional binary x (JSON); }",
+    ],
 ];
 
 const CODECS: [fn() -> Compression; 4] = [
@@ -42,7 +54,7 @@ const HEAD: usize = 8;
 /// More memory than that is not asked for here.
 const MAX_NEEDED: u64 = 64 << 20;
 
-/// Decodes pages by the fast path and with Arrow's reader. The first bytes are the schema and the codec, then come the
+/// Decodes pages by the page path and with Arrow's reader. The first bytes are the schema and the codec, then come the
 /// numbers of rows and values of the footer in two bytes, and of uncompressed bytes in three. Gives whether the pages
 /// hold the rows.
 ///
@@ -83,24 +95,26 @@ pub fn check_any_pages(input: &[u8]) -> bool {
 }
 
 fn check(column: &GroupColumn<'_>, bytes: &GroupBytes, field: &Field) -> bool {
-    let fast = column.by_fast_path(bytes, &BufferPool::default());
+    let by_pages = column.by_pages(bytes, &BufferPool::default());
     let arrow = match column.needed(bytes) {
-        Ok(needed) if needed > MAX_NEEDED => return false,
+        Ok((needed, _)) if needed > MAX_NEEDED => return false,
         Ok(_) => caught_panic::catch(|| column.with_arrow(bytes, None)),
         Err(error) => Ok(Err(error)),
     };
     let arrow = arrow.ok().and_then(Result::ok);
-    if let (Ok(FastPath::Decoded(fast)), Some(arrow)) = (&fast, &arrow) {
-        let fast = fast.array(field.data_type());
-        assert_eq!(fast.to_data(), arrow.to_data(), "other values");
+    if let (Ok((ByPages::Decoded(by_pages), _)), Some(arrow)) = (&by_pages, &arrow) {
+        let by_pages = by_pages.array(field.data_type());
+        assert_eq!(by_pages.to_data(), arrow.to_data(), "other values");
     }
     arrow.is_some()
 }
 
 /// The metadata of a file that only has these pages.
 fn metadata(kind: u8, rows: u16, values: u16, size: u32, length: usize) -> ParquetMetaData {
-    let schema = SCHEMAS[usize::from(kind) % SCHEMAS.len()];
-    let codec = CODECS[usize::from(kind) / SCHEMAS.len() % CODECS.len()]();
+    let kind = usize::from(kind);
+    let schemas = &SCHEMAS[kind / (8 * CODECS.len()) % SCHEMAS.len()];
+    let schema = schemas[kind % 8];
+    let codec = CODECS[kind / 8 % CODECS.len()]();
     let schema = parse_message_type(schema).expect("a constant");
     let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
     let chunk = ColumnChunkMetaData::builder(schema.column(0))

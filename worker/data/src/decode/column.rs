@@ -1,4 +1,4 @@
-//! Decodes one top-level column of a row group: by the fast path if its rows are tensors, else with Arrow's reader.
+//! Decodes one top-level column of a row group: by its pages, or with Arrow's reader.
 
 use std::fs::File;
 
@@ -12,9 +12,8 @@ use parquet::{
             ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
         },
     },
-    basic::{Compression, Type as Physical},
+    basic::Compression,
     file::metadata::ColumnChunkMetaData,
-    schema::types::ColumnDescriptor,
 };
 
 use super::{
@@ -22,10 +21,12 @@ use super::{
     bytes::GroupBytes,
     chunk_source::ChunkSource,
     claims::check_memory,
-    column_chunk::{ColumnChunk, is_decompressed_here},
+    column_chunk::{ColumnChunk, is_decompressed_here, uncompressed_bytes},
     fixed_width_fast_path,
+    page_path::Leaf,
+    page_survey::PageSurvey,
     page_walk::PageWalk,
-    uniform_rows::{Leaf, UniformRows, Values},
+    variable_width,
 };
 use crate::{
     buffers::BufferPool,
@@ -33,14 +34,23 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What the fast path did with a column.
+/// What the page path did with a column.
 #[derive(Debug)]
-pub(super) enum FastPath {
+pub(super) enum ByPages {
     Decoded(DecodedColumn),
-    /// The rows are no tensors, such as lists of several lengths.
-    Ragged,
-    /// It does not support the type or the codec.
+    /// It does not decode these pages.
+    Refused,
+    /// It does not decode this type or this codec.
     Unsupported,
+}
+
+/// What decoding a column took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Bytes that were read from a file.
+    pub(super) read: u64,
+    /// Bytes of pages after decompression, each time that one was decompressed.
+    pub(super) decompressed: u64,
 }
 
 /// A top-level column of a row group.
@@ -54,53 +64,52 @@ pub(super) struct GroupColumn<'a> {
 }
 
 impl GroupColumn<'_> {
-    /// Decodes the column from the bytes of its chunk, if its rows are tensors.
-    pub(super) fn by_fast_path(
+    /// Decodes the column from the bytes of its chunk.
+    pub(super) fn by_pages(
         &self,
         bytes: &GroupBytes,
         buffers: &BufferPool,
-    ) -> Result<FastPath> {
-        let Some((leaf, chunk)) = self.tensor() else {
-            return Ok(FastPath::Unsupported);
+    ) -> Result<(ByPages, Cost)> {
+        let Some((_, leaf, chunk)) = self.leaf() else {
+            return Ok((ByPages::Unsupported, Cost::default()));
         };
         let mut source = ChunkSource::Memory(bytes.chunk(chunk)?);
-        self.fast_path(leaf, chunk, &mut source, buffers)
+        self.page_path(leaf, chunk, &mut source, buffers)
     }
 
-    /// Decodes the column from an open file, page by page, if it is compressed and if its rows are tensors. Returns the
-    /// bytes that were read as well.
+    /// Decodes the column from an open file, page by page, if it is compressed.
     pub(super) fn decode_from_file(
         &self,
         file: &File,
         buffers: &BufferPool,
-    ) -> Result<(FastPath, u64)> {
-        let Some((leaf, chunk)) = self.tensor() else {
-            return Ok((FastPath::Unsupported, 0));
+    ) -> Result<(ByPages, Cost)> {
+        let unsupported = (ByPages::Unsupported, Cost::default());
+        let Some((_, leaf, chunk)) = self.leaf() else {
+            return Ok(unsupported);
         };
         if !is_decompressed_here(chunk.compression()) {
-            return Ok((FastPath::Unsupported, 0));
+            return Ok(unsupported);
         }
         let (start, length) = chunk.byte_range();
         let mut source = ChunkSource::file(file, start, length as usize);
-        let decoded = self.fast_path(leaf, chunk, &mut source, buffers)?;
-        Ok((decoded, source.bytes_read()))
+        self.page_path(leaf, chunk, &mut source, buffers)
     }
 
-    /// Whether the column takes the fast path, from memory and, if it is compressed, from its file.
+    /// Whether the column takes the page path, from memory and, if it is compressed, from its file.
     #[cfg(test)]
-    pub(super) fn takes_fast_path(&self, bytes: &GroupBytes, file: &File) -> bool {
+    pub(super) fn takes_page_path(&self, bytes: &GroupBytes, file: &File) -> bool {
         let buffers = BufferPool::default();
-        let is_decoded = |path| matches!(path, FastPath::Decoded(_));
-        let in_memory = is_decoded(self.by_fast_path(bytes, &buffers).unwrap());
+        let is_decoded = |path| matches!(path, ByPages::Decoded(_));
+        let in_memory = is_decoded(self.by_pages(bytes, &buffers).unwrap().0);
         match self.decode_from_file(file, &buffers).unwrap() {
-            (FastPath::Unsupported, _) => {}
+            (ByPages::Unsupported, _) => {}
             (by_pages, _) => assert_eq!(is_decoded(by_pages), in_memory),
         }
         in_memory
     }
 
-    /// The only leaf of the column and its chunk, if its rows may be tensors.
-    fn tensor(&self) -> Option<(Leaf, &ColumnChunkMetaData)> {
+    /// The only leaf of the column with its number, and its chunk, if the page path covers it.
+    pub(super) fn leaf(&self) -> Option<(usize, Leaf, &ColumnChunkMetaData)> {
         let schema = self.metadata.parquet_schema();
         let mut leaves = (0..schema.num_columns())
             .filter(|leaf| schema.get_column_root_idx(*leaf) == self.column);
@@ -108,56 +117,74 @@ impl GroupColumn<'_> {
             return None;
         };
         let group = self.metadata.metadata().row_group(self.group);
-        let descriptor = schema.column(number);
-        let leaf = Leaf {
-            values: tensor(self.field.data_type(), &descriptor)?,
-            definition: descriptor.max_def_level(),
-            rows: group.num_rows() as usize,
-        };
-        Some((leaf, group.column(number)))
+        let chunk = group.column(number);
+        let leaf = Leaf::new(self.field, schema, number, chunk, group.num_rows() as usize)?;
+        Some((number, leaf, chunk))
     }
 
-    fn fast_path(
+    fn page_path(
         &self,
         leaf: Leaf,
         metadata: &ColumnChunkMetaData,
         source: &mut ChunkSource<'_>,
         buffers: &BufferPool,
-    ) -> Result<FastPath> {
-        let (mut rows, mut is_ragged) = (UniformRows::new(leaf), false);
-        let chunk = ColumnChunk::read(metadata, source, buffers, |page_type, page, content| {
-            is_ragged = !rows.add(page_type, page, content);
-            !is_ragged
-        })?;
+    ) -> Result<(ByPages, Cost)> {
+        let is_compressed = metadata.compression() != Compression::UNCOMPRESSED;
+        let uncompressed = match is_decompressed_here(metadata.compression()) {
+            true => uncompressed_bytes(metadata, source)?,
+            false => 0,
+        };
+        let (mut survey, mut cost) = (PageSurvey::new(leaf), Cost::default());
+        let chunk = ColumnChunk::read(
+            metadata,
+            source,
+            uncompressed,
+            buffers,
+            |page_type, page, content| {
+                cost.decompressed += if is_compressed {
+                    content.len() as u64
+                } else {
+                    0
+                };
+                survey.add(page_type, page, content)
+            },
+        )?;
+        cost.read = source.bytes_read();
         let Some(chunk) = chunk else {
-            return Ok(match is_ragged {
-                true => FastPath::Ragged,
-                false => FastPath::Unsupported,
+            return Ok(match survey.is_refused() {
+                true => (ByPages::Refused, cost),
+                false => (ByPages::Unsupported, cost),
             });
         };
-        let fixed = fixed_width_fast_path::decode(leaf, &chunk, rows, buffers)?;
-        Ok(match fixed {
-            Some(fixed) if has_size(self.field.data_type(), fixed.size()) => {
-                FastPath::Decoded(DecodedColumn::new(ColumnData::FixedWidth(fixed)))
-            }
-            _ => FastPath::Ragged,
-        })
+        let data_type = self.field.data_type();
+        let fixed = match survey.finish() {
+            Some(rows) => fixed_width_fast_path::decode(leaf, &chunk, rows, buffers)?,
+            None => None,
+        };
+        let decoded = match fixed.filter(|fixed| has_size(data_type, fixed.size())) {
+            Some(fixed) => Some(ColumnData::FixedWidth(fixed)),
+            None => variable_width::decode(leaf, data_type, &chunk, None, buffers)?,
+        };
+        let decoded = decoded.map(DecodedColumn::new);
+        Ok((decoded.map_or(ByPages::Refused, ByPages::Decoded), cost))
     }
 
-    /// Decodes all rows of the column with Arrow's reader, if there is enough memory.
-    pub(super) fn decode_with_arrow(&self, bytes: &GroupBytes) -> Result<DecodedColumn> {
-        check_memory(self.needed(bytes)?)?;
-        self.with_arrow(bytes, None).map(DecodedColumn::from_array)
+    /// Decodes all rows of the column with Arrow's reader, if there is enough memory. Returns the bytes of its pages as well.
+    pub(super) fn decode_with_arrow(&self, bytes: &GroupBytes) -> Result<(DecodedColumn, Cost)> {
+        let (needed, cost) = self.needed(bytes)?;
+        check_memory(needed)?;
+        let array = self.with_arrow(bytes, None)?;
+        Ok((DecodedColumn::from_array(array), cost))
     }
 
-    /// The memory that Arrow's reader will need, by the headers of the pages of the column.
+    /// The memory that Arrow's reader will need, and the bytes that it will decompress, by the headers of the pages of the column.
     ///
     /// # Errors
     /// If a page header is invalid, or if the pages disagree with the footer.
-    pub(super) fn needed(&self, bytes: &GroupBytes) -> Result<u64> {
+    pub(super) fn needed(&self, bytes: &GroupBytes) -> Result<(u64, Cost)> {
         let group = self.metadata.metadata().row_group(self.group);
         let rows = group.num_rows().max(0) as u64;
-        let mut needed = 0_u64;
+        let (mut needed, mut cost) = (0_u64, Cost::default());
         for (_, chunk) in super::leaves(self.metadata, self.group, &[self.column]) {
             let mut pages = PageWalk::default();
             let mut source = ChunkSource::Memory(bytes.chunk(chunk)?);
@@ -166,8 +193,11 @@ impl GroupColumn<'_> {
                 brotli::check_sizes(&mut source)?;
             }
             needed = needed.saturating_add(pages.needed(chunk, rows)?);
+            if chunk.compression() != Compression::UNCOMPRESSED {
+                cost.decompressed = cost.decompressed.saturating_add(pages.uncompressed);
+            }
         }
-        Ok(needed)
+        Ok((needed, cost))
     }
 
     /// Decodes the column with Arrow's reader, which supports all types and encodings: all rows, or a selection with
@@ -213,30 +243,6 @@ impl GroupColumn<'_> {
                 concat(&parts).map_err(|error| bad(error.to_string()))
             }
         }
-    }
-}
-
-/// Whether rows of this type may be tensors, with the same representation in Arrow and in the file.
-fn tensor(data_type: &DataType, leaf: &ColumnDescriptor) -> Option<Values> {
-    use DataType::{
-        Binary, FixedSizeList, Float32, Float64, Int32, Int64, LargeBinary, LargeList, List,
-        UInt32, UInt64,
-    };
-    match data_type {
-        List(field) | LargeList(field) | FixedSizeList(field, _) if leaf.max_rep_level() == 1 => {
-            let number = match (field.data_type(), leaf.physical_type()) {
-                (Float32, Physical::FLOAT) | (Int32 | UInt32, Physical::INT32) => 4,
-                (Float64, Physical::DOUBLE) | (Int64 | UInt64, Physical::INT64) => 8,
-                _ => return None,
-            };
-            Some(Values::Lists { number })
-        }
-        Binary | LargeBinary
-            if leaf.max_rep_level() == 0 && leaf.physical_type() == Physical::BYTE_ARRAY =>
-        {
-            Some(Values::Bytes)
-        }
-        _ => None,
     }
 }
 

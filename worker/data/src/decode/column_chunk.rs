@@ -40,8 +40,8 @@ pub(super) struct Page {
 }
 
 impl ColumnChunk {
-    /// Decompresses all pages, unless `accept` refuses one: it gets the type, the page and its content. Returns `None`
-    /// then, and if Arrow's reader must handle the codec.
+    /// Decompresses all pages, into `uncompressed` bytes if they are compressed, unless `accept` refuses one: it gets the type,
+    /// the page and its content. Returns `None` then, and if Arrow's reader must handle the codec.
     ///
     /// # Errors
     /// If a page is cut, has a wrong checksum, or does not decompress, or if the pages hold more values than the footer
@@ -49,6 +49,7 @@ impl ColumnChunk {
     pub(super) fn read(
         metadata: &ColumnChunkMetaData,
         source: &mut ChunkSource<'_>,
+        uncompressed: usize,
         buffers: &BufferPool,
         mut accept: impl FnMut(PageType, &Page, &[u8]) -> bool,
     ) -> Result<Option<Self>> {
@@ -57,7 +58,7 @@ impl ColumnChunk {
         };
         let length = match codec {
             Codec::None => 0,
-            _ => uncompressed_bytes(metadata, source)?,
+            _ => uncompressed,
         };
         let mut target = buffers.take(length)?;
         let mut chunk = ColumnChunk {
@@ -145,7 +146,7 @@ const LARGE: usize = 64 << 20;
 
 /// The bytes of all pages after decompression: by the footer, which includes the headers, so it is slightly too large.
 /// If that is suspicious, the pages are asked.
-fn uncompressed_bytes(
+pub(super) fn uncompressed_bytes(
     metadata: &ColumnChunkMetaData,
     source: &mut ChunkSource<'_>,
 ) -> Result<usize> {

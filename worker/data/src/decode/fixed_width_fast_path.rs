@@ -2,14 +2,15 @@
 //!
 //! Arrow's reader creates offsets and levels for each value of a list. If all rows have one length, a few runs of
 //! levels show that. The values of a plain page are then already in the format of a batch, so the page itself is the
-//! column. Dictionary pages are expanded. All other data is left to Arrow's reader, so this path may return `None` at
-//! any time.
+//! column. Dictionary pages are expanded. All other data is left to the path for rows of variable width, so this one may
+//! return `None` at any time.
 
 use super::{
     column_chunk::ColumnChunk,
     hybrid::{Run, Runs, unpack},
+    page_path::{Leaf, PLAIN, PREFIX, Values},
     row_blocks::RowBlocks,
-    uniform_rows::{Leaf, PLAIN, PREFIX, UniformRows, Values},
+    uniform_rows::UniformRows,
 };
 use crate::{buffers::BufferPool, column::FixedWidth, error::Result};
 
@@ -27,8 +28,8 @@ pub(super) fn decode(
         return Ok(None);
     };
     let (entry, skip) = match leaf.values {
-        Values::Lists { number } => (number, 0),
-        Values::Bytes => (size, PREFIX),
+        Values::Lists { number, .. } => (number, 0),
+        Values::Bytes { .. } => (size, PREFIX),
     };
     let dictionary = (chunk.dictionary.as_ref()).map_or(&[][..], |page| chunk.page(page));
     let mut rows = RowBlocks::new(size);
@@ -36,12 +37,12 @@ pub(super) fn decode(
         let values = &chunk.bytes[start..page.end];
         let complete = match page.encoding {
             PLAIN => match leaf.values {
-                Values::Lists { number } => {
+                Values::Lists { number, .. } => {
                     let length = page.values.checked_mul(number);
                     (length.filter(|length| *length <= values.len()))
                         .map(|length| rows.add(&chunk.bytes, start, length))
                 }
-                Values::Bytes => {
+                Values::Bytes { .. } => {
                     rows.add_steps(&chunk.bytes, start, page.values, PREFIX);
                     Some(())
                 }
@@ -68,7 +69,7 @@ pub(super) fn decode(
 }
 
 /// Expands the dictionary entries that the indices of a page select. `None` if an index is invalid.
-fn write_out(
+pub(super) fn write_out(
     indices: &[u8],
     count: usize,
     dictionary: &[u8],
@@ -120,7 +121,11 @@ fn write_entries<const SIZE: usize>(
 /// Passes each index to `emit`, which returns whether it is valid. `None` if an index is invalid or if bytes are
 /// missing. After an invalid index, it reads no further than the end of a run of packed indices.
 #[inline]
-fn each_index(indices: &[u8], count: usize, mut emit: impl FnMut(u32) -> bool) -> Option<()> {
+pub(super) fn each_index(
+    indices: &[u8],
+    count: usize,
+    mut emit: impl FnMut(u32) -> bool,
+) -> Option<()> {
     let (width, indices) = indices.split_first()?;
     let width = u32::from(*width);
     if width > 32 {

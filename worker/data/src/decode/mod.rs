@@ -9,18 +9,23 @@ mod chunk_source;
 mod claims;
 mod column;
 mod column_chunk;
-mod column_shapes;
+mod column_paths;
 mod fixed_width_fast_path;
 mod group;
 mod header;
 mod hybrid;
+mod level_pairs;
 mod levels;
+mod page_path;
+mod page_survey;
 mod page_walk;
 mod pages;
 mod row_blocks;
+mod some_pages;
 #[cfg(test)]
 mod tests;
 mod uniform_rows;
+mod variable_width;
 mod widths;
 
 use std::{
@@ -41,8 +46,8 @@ pub(crate) use self::group::DecodedGroup;
 use self::{
     bytes::GroupBytes,
     claims::{check_memory, check_values, chunk_range},
-    column::{FastPath, GroupColumn},
-    column_shapes::{ColumnShapes, Shape},
+    column::{ByPages, Cost, GroupColumn},
+    column_paths::{ColumnPaths, Path},
 };
 use crate::{
     buffers::BufferPool,
@@ -67,7 +72,9 @@ pub(crate) struct Decoder {
     pub(crate) buffers: BufferPool,
     /// Bytes of row groups that were read so far.
     bytes_read: AtomicU64,
-    shapes: ColumnShapes,
+    /// Bytes of pages that were decompressed so far.
+    bytes_decompressed: AtomicU64,
+    paths: ColumnPaths,
     /// See [`Self::widths`].
     widths: OnceLock<Box<[Option<usize>]>>,
 }
@@ -96,7 +103,8 @@ impl Decoder {
             dataset,
             buffers: BufferPool::default(),
             bytes_read: AtomicU64::new(0),
-            shapes: ColumnShapes::default(),
+            bytes_decompressed: AtomicU64::new(0),
+            paths: ColumnPaths::default(),
             widths: OnceLock::new(),
         })
     }
@@ -142,6 +150,11 @@ impl Decoder {
     /// Bytes of row groups that were read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of pages that were decompressed so far.
+    pub(crate) fn bytes_decompressed(&self) -> u64 {
+        self.bytes_decompressed.load(Ordering::Relaxed)
     }
 
     /// Estimated bytes of a row group in memory: the size in its footer, but at least the size of its fixed-width
@@ -314,44 +327,57 @@ impl Decoder {
             .collect()
     }
 
-    /// The column by the fast path from its file, if its row groups have taken it so far.
+    /// The column by its pages, as they are read from its file, if its row groups were decoded by their pages so far.
     fn decode_from_file(
         &self,
         column: &GroupColumn<'_>,
         file: &File,
     ) -> Result<Option<DecodedColumn>> {
-        if self.shapes.get(column.field.name()) != Some(Shape::Tensors) {
+        if self.paths.get(column.field.name()) != Some(Path::Pages) {
             return Ok(None);
         }
-        let (decoded, bytes) = column.decode_from_file(file, &self.buffers)?;
-        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-        Ok(self.decoded(column, decoded))
+        let (by_pages, cost) = column.decode_from_file(file, &self.buffers)?;
+        Ok(self.decoded(column, by_pages, cost))
     }
 
-    /// The column from the bytes of its chunks: by the fast path, or with Arrow's reader.
+    /// The column from the bytes of its chunks: by its pages, or with Arrow's reader.
     fn decode_from_memory(
         &self,
         column: &GroupColumn<'_>,
         bytes: &GroupBytes,
     ) -> Result<DecodedColumn> {
-        if self.shapes.get(column.field.name()) != Some(Shape::Ragged) {
-            let path = column.by_fast_path(bytes, &self.buffers)?;
-            if let Some(decoded) = self.decoded(column, path) {
+        if self.paths.get(column.field.name()) != Some(Path::Arrow) {
+            let (by_pages, cost) = column.by_pages(bytes, &self.buffers)?;
+            if let Some(decoded) = self.decoded(column, by_pages, cost) {
                 return Ok(decoded);
             }
         }
-        column.decode_with_arrow(bytes)
+        let (decoded, cost) = column.decode_with_arrow(bytes)?;
+        self.count(cost);
+        Ok(decoded)
     }
 
-    /// The column if the fast path decoded it. Takes note of the shape of its rows.
-    fn decoded(&self, column: &GroupColumn<'_>, path: FastPath) -> Option<DecodedColumn> {
-        let (decoded, shape) = match path {
-            FastPath::Decoded(decoded) => (Some(decoded), Shape::Tensors),
-            FastPath::Ragged => (None, Shape::Ragged),
-            FastPath::Unsupported => return None,
+    /// The column if it was decoded by its pages. Takes note of its path, and of the cost.
+    fn decoded(
+        &self,
+        column: &GroupColumn<'_>,
+        by_pages: ByPages,
+        cost: Cost,
+    ) -> Option<DecodedColumn> {
+        self.count(cost);
+        let (decoded, path) = match by_pages {
+            ByPages::Decoded(decoded) => (Some(decoded), Path::Pages),
+            ByPages::Refused => (None, Path::Arrow),
+            ByPages::Unsupported => return None,
         };
-        self.shapes.note(column.field.name(), shape);
+        self.paths.note(column.field.name(), path);
         decoded
+    }
+
+    /// Adds what decoding a column took.
+    fn count(&self, cost: Cost) {
+        self.bytes_read.fetch_add(cost.read, Ordering::Relaxed);
+        (self.bytes_decompressed).fetch_add(cost.decompressed, Ordering::Relaxed);
     }
 
     /// Reads ranges of a file, and counts their bytes.

@@ -22,7 +22,7 @@ use parquet::{
 
 use super::{
     Decoder, brotli, bytes::GroupBytes, chunk_source::ChunkSource, claims::check_memory,
-    column::GroupColumn, page_walk::PageWalk, widened,
+    column::GroupColumn, column_paths::Path, page_walk::PageWalk, some_pages::SomePages, widened,
 };
 use crate::{
     column::DecodedColumn,
@@ -122,9 +122,9 @@ impl Decoder {
         let ranges = ranges.map(|range| range.start as usize..range.end as usize);
         let rows = RowSelection::from_consecutive_ranges(ranges, row_group.rows as usize);
         let mut pages = Vec::new();
-        let mut firsts = Vec::new();
+        let mut places = BTreeMap::new();
         for (leaf, chunk) in &leaves {
-            firsts.push(pages.len());
+            let first = pages.len();
             let locations = offsets[leaf].page_locations();
             let (start, _) = chunk.byte_range();
             // The dictionary precedes the first page.
@@ -136,35 +136,68 @@ impl Decoder {
                 pages.push(start..first);
             }
             pages.extend(rows.scan_ranges(locations));
+            places.insert(*leaf, first..pages.len());
         }
         let bytes = self.read(group, pages.clone())?;
-        let ends = firsts.iter().skip(1).copied().chain([pages.len()]);
         let mut needed = 0_u64;
-        for (((leaf, chunk), first), end) in leaves.iter().zip(&firsts).zip(ends) {
+        let mut sizes = BTreeMap::new();
+        for (leaf, chunk) in &leaves {
             let name = schema.get_column_root(*leaf).name();
-            let needs = needed_for(chunk, &pages[*first..end], &bytes, wanted.length())
-                .map_err(|error| error.in_column(name))?;
+            let (needs, size) =
+                needed_for(chunk, &pages[places[leaf].clone()], &bytes, wanted.length())
+                    .map_err(|error| error.in_column(name))?;
             needed = needed.saturating_add(needs);
+            sizes.insert(*leaf, size);
         }
         check_memory(needed)?;
+        let indexes = offsets.clone();
         let metadata = self.one_group(group, offsets)?;
         let columns = (selection.sources(row_group.file).iter())
             .zip(selection.schema.fields())
             .map(|(source, field)| match source {
                 ColumnSource::Partition(value) => Ok(value.column(field, wanted.length() as usize)),
-                ColumnSource::Column(column) => GroupColumn {
-                    metadata: &metadata,
-                    group: 0,
-                    column: *column,
-                    field: metadata.schema().field(*column),
+                ColumnSource::Column(column) => {
+                    let column = GroupColumn {
+                        metadata: &metadata,
+                        group: 0,
+                        column: *column,
+                        field: metadata.schema().field(*column),
+                    };
+                    let some = |leaf: usize| SomePages {
+                        bytes: &bytes,
+                        ranges: &pages[places[&leaf].clone()],
+                        locations: indexes[&leaf].page_locations(),
+                        uncompressed: sizes[&leaf],
+                        wanted: &wanted,
+                    };
+                    self.chosen(&column, some, &bytes, rows.clone())
+                        .and_then(|decoded| widened(decoded, column.field, field))
+                        .map_err(|error| error.in_column(field.name()))
                 }
-                .with_arrow(&bytes, Some((rows.clone(), wanted.length() as usize)))
-                .map(DecodedColumn::from_array)
-                .and_then(|decoded| widened(decoded, metadata.schema().field(*column), field))
-                .map_err(|error| error.in_column(field.name())),
             })
             .collect::<Result<_>>()?;
         Ok(Some((columns, wanted)))
+    }
+
+    /// Some rows of a column: by its pages, or with Arrow's reader.
+    fn chosen<'a>(
+        &self,
+        column: &GroupColumn<'_>,
+        some: impl Fn(usize) -> SomePages<'a>,
+        bytes: &GroupBytes,
+        rows: RowSelection,
+    ) -> Result<DecodedColumn> {
+        if self.paths.get(column.field.name()) != Some(Path::Arrow)
+            && let Some((number, leaf, chunk)) = column.leaf()
+        {
+            let (by_pages, cost) = some(number).decode(leaf, chunk, column.field, &self.buffers)?;
+            if let Some(decoded) = self.decoded(column, by_pages, cost) {
+                return Ok(decoded);
+            }
+        }
+        let count = rows.row_count();
+        let array = column.with_arrow(bytes, Some((rows, count)))?;
+        Ok(DecodedColumn::from_array(array))
     }
 
     /// The leaf columns of a selection that are stored in the file.
@@ -239,7 +272,7 @@ fn check_index(bytes: &[u8], structure: thrift::Structure) -> ParquetResult<()> 
     }
 }
 
-/// The bytes that decoding `rows` rows from some pages of a chunk needs.
+/// The bytes that decoding `rows` rows from some pages of a chunk needs, and those of the pages after decompression.
 ///
 /// # Errors
 /// If a page header is invalid, or if the pages disagree with the footer.
@@ -248,7 +281,7 @@ fn needed_for(
     pages: &[Range<u64>],
     bytes: &GroupBytes,
     rows: u32,
-) -> Result<u64> {
+) -> Result<(u64, usize)> {
     let mut walk = PageWalk::default();
     for page in pages {
         let page = bytes.get(page.clone());
@@ -259,5 +292,6 @@ fn needed_for(
             brotli::check_sizes(&mut source)?;
         }
     }
-    walk.needed(chunk, u64::from(rows))
+    let uncompressed = usize::try_from(walk.uncompressed).unwrap_or(usize::MAX);
+    Ok((walk.needed(chunk, u64::from(rows))?, uncompressed))
 }

@@ -1,4 +1,4 @@
-//! Which columns take the fast path, and what that costs. The values are the same in any case.
+//! Which columns are decoded by their pages, and what that costs. The values are the same in any case.
 
 use std::{fs::File, path::Path};
 
@@ -14,7 +14,7 @@ fn fixture(name: &str) -> Dataset {
 
 /// The chosen path only affects the cost, so it is tested here.
 #[test]
-fn tensors_of_other_writers_take_the_short_way() {
+fn columns_of_other_writers_are_decoded_by_their_pages() {
     for name in ["plain-v1", "dictionary-v1", "dictionary-v2", "checksums-v1"] {
         let name = format!("pyarrow-{name}");
         let dataset = fixture(&name);
@@ -32,11 +32,12 @@ fn tensors_of_other_writers_take_the_short_way() {
                     column,
                     field,
                 };
-                let fast_path = column.takes_fast_path(&bytes, &open);
-                let tensors = ["list", "few", "fixed", "bytes"].contains(&field.name().as_str());
+                let by_pages = column.takes_page_path(&bytes, &open);
+                let covered = ["list", "few", "fixed", "bytes", "text"];
+                let covered = covered.contains(&field.name().as_str());
                 assert_eq!(
-                    fast_path,
-                    tensors,
+                    by_pages,
+                    covered,
                     "{name}, row group {group}, {}",
                     field.name()
                 );
@@ -68,36 +69,55 @@ fn write_groups(path: &Path, compression: Compression, ragged: &[bool]) {
     writer.close().unwrap();
 }
 
+/// Row groups of tensors and of other rows in turn: each byte is read once, and decompressed once.
 #[test]
-fn a_ragged_column_is_tried_once() {
+fn bytes_are_read_and_decompressed_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.parquet");
     for compression in [Compression::SNAPPY, Compression::UNCOMPRESSED] {
-        write_groups(&path, compression, &[false, true, true, false]);
+        let ragged = [false, true, true, false];
+        write_groups(&path, compression, &ragged);
         let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
         let decoder = Decoder::new(dataset.clone(), &ReaderOptions::default()).unwrap();
-        for (group, (is_ragged, is_known)) in
-            [(false, false), (true, true), (true, true), (false, true)]
-                .into_iter()
-                .enumerate()
-        {
-            let before = decoder.bytes_read();
+        for (group, is_ragged) in ragged.into_iter().enumerate() {
+            let before = (decoder.bytes_read(), decoder.bytes_decompressed());
             let decoded = decoder.decode(group as u32).unwrap();
             let size = decoded.columns[0].width(&DataType::Binary);
             assert_eq!(size, (!is_ragged).then_some(100));
-            let shape = decoder.shapes.get("x");
-            assert_eq!(shape == Some(Shape::Ragged), is_known);
+            assert_eq!(decoder.paths.get("x"), Some(super::Path::Pages));
             let chunk = dataset
                 .file_of(0)
                 .metadata
                 .metadata()
                 .row_group(group)
                 .column(0);
-            let read = decoder.bytes_read() - before;
-            // A column that was a tensor is read by the fast path, which reads the only page of the row group before it finds
-            // the second row.
-            let is_twice = group == 1 && compression == Compression::SNAPPY;
-            assert_eq!(read, chunk.byte_range().1 * (1 + u64::from(is_twice)));
+            let read = decoder.bytes_read() - before.0;
+            assert_eq!(read, chunk.byte_range().1);
+            let decompressed = decoder.bytes_decompressed() - before.1;
+            match compression {
+                Compression::UNCOMPRESSED => assert_eq!(decompressed, 0),
+                _ => {
+                    let values = 2000 * (100 + 4);
+                    assert!(
+                        (values..values + 100).contains(&decompressed),
+                        "{decompressed}"
+                    );
+                }
+            }
         }
     }
+}
+
+/// Arrow's reader gets a column from the first row group on that it has to decode, and what was read for that is counted.
+#[test]
+fn a_column_that_is_refused_goes_to_arrow() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.parquet");
+    write_groups(&path, Compression::LZ4_RAW, &[false, true]);
+    let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+    let decoder = Decoder::new(dataset.clone(), &ReaderOptions::default()).unwrap();
+    let decoded = decoder.decode(0).unwrap();
+    assert_eq!(decoded.columns[0].width(&DataType::Binary), Some(100));
+    assert_eq!(decoder.paths.get("x"), None, "the codec says so each time");
+    assert!(decoder.bytes_decompressed() > 2000 * 104);
 }

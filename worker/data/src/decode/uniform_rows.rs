@@ -1,38 +1,13 @@
 //! Judges page by page whether the rows of a column are tensors: lists or byte strings of one length, without nulls.
 //!
-//! Reading a chunk by the fast path ends at the first page that shows otherwise. A column of other rows then costs one
-//! page.
+//! From the first page on that shows otherwise, nothing is judged any more.
 
 use super::{
     column_chunk::Page,
     header::PageType,
     levels::{UniformLength, all_defined, split_levels},
+    page_path::{Leaf, PLAIN, PLAIN_DICTIONARY, PREFIX, RLE_DICTIONARY, Values},
 };
-
-/// The kind of values of a leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Values {
-    /// Lists of numbers of `number` bytes.
-    Lists { number: usize },
-    /// Byte strings.
-    Bytes,
-}
-
-/// A leaf column whose rows may be tensors.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaf {
-    pub(super) values: Values,
-    pub(super) definition: i16,
-    pub(super) rows: usize,
-}
-
-/// Numbers of encodings in parquet.thrift.
-pub(super) const PLAIN: i32 = 0;
-const PLAIN_DICTIONARY: i32 = 2;
-const RLE_DICTIONARY: i32 = 8;
-
-/// Each byte string is preceded by its length in four bytes.
-pub(super) const PREFIX: usize = 4;
 
 /// What the pages of a chunk have revealed so far.
 #[derive(Debug)]
@@ -68,14 +43,14 @@ impl UniformRows {
     }
 
     fn add_dictionary(&mut self, page: &Page, content: &[u8]) -> Option<()> {
-        // Arrow's reader decides on a second dictionary, and on one behind values.
+        // Others decide on a second dictionary, and on one behind values.
         if self.has_dictionary || !self.starts.is_empty() {
             return None;
         }
         self.has_dictionary = true;
         match self.leaf.values {
             Values::Lists { .. } => Some(()),
-            Values::Bytes => self.add_bytes(content, page.values),
+            Values::Bytes { .. } => self.add_bytes(content, page.values),
         }
     }
 
@@ -83,10 +58,7 @@ impl UniformRows {
         if ![PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) {
             return None;
         }
-        let Leaf {
-            values, definition, ..
-        } = self.leaf;
-        let is_list = matches!(values, Values::Lists { .. });
+        let (definition, is_list) = (self.leaf.definition, self.leaf.is_list());
         // An old encoding packs the bits of levels.
         if (is_list && !page.are_runs.0) || (definition > 0 && !page.are_runs.1) {
             return None;
@@ -126,8 +98,10 @@ impl UniformRows {
     /// another number of rows.
     pub(super) fn finish(self) -> Option<(usize, Vec<usize>)> {
         let size = match self.leaf.values {
-            Values::Lists { number } => self.lengths.finish(self.leaf.rows)?.checked_mul(number)?,
-            Values::Bytes => self.size?,
+            Values::Lists { number, .. } => {
+                self.lengths.finish(self.leaf.rows)?.checked_mul(number)?
+            }
+            Values::Bytes { .. } => self.size?,
         };
         Some((size, self.starts))
     }
@@ -148,12 +122,18 @@ mod tests {
         }
     }
 
-    fn bytes(definition: i16) -> UniformRows {
-        UniformRows::new(Leaf {
-            values: Values::Bytes,
+    fn leaf(values: Values, definition: i16) -> Leaf {
+        Leaf {
+            values,
             definition,
             rows: 2,
-        })
+            may_be_tensor: true,
+            varying: None,
+        }
+    }
+
+    fn bytes(definition: i16) -> UniformRows {
+        UniformRows::new(leaf(Values::Bytes { is_text: false }, definition))
     }
 
     fn adds(rows: &mut UniformRows, encoding: i32, content: &[u8]) -> bool {
@@ -191,11 +171,13 @@ mod tests {
         assert!(!adds(&mut rows, PLAIN, b"\x03\0\0\0abc\x03\0\0\0cde"));
         assert!(!adds(&mut bytes(0), PLAIN, b"\x02\0\0\0ab\x01\0\0\0c"));
         assert!(!adds(&mut bytes(0), PLAIN, b"\x02\0\0\0ab"), "cut");
-        let mut lists = UniformRows::new(Leaf {
-            values: Values::Lists { number: 4 },
-            definition: 0,
-            rows: 2,
-        });
+        let mut lists = UniformRows::new(leaf(
+            Values::Lists {
+                number: 4,
+                is_integer: false,
+            },
+            0,
+        ));
         // 0 1 as runs, then 0 1 1, whose length is only known with the next row.
         let add = |lists: &mut UniformRows, runs: &[u8], values| {
             let content = [&(runs.len() as u32).to_le_bytes()[..], runs].concat();

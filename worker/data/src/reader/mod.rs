@@ -212,6 +212,12 @@ impl Reader {
         self.decoder.bytes_read()
     }
 
+    /// Bytes of pages that were decompressed so far: those of the columns that were asked for, each once.
+    #[must_use]
+    pub fn bytes_decompressed(&self) -> u64 {
+        self.decoder.bytes_decompressed()
+    }
+
     fn clear_dropped(&mut self) {
         self.dropped.clear();
         self.unreadable = 0;
