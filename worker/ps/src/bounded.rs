@@ -149,6 +149,16 @@ impl<T: Element, H: Handler<T>> BoundedHandler<T, H> {
         self.lock().clocks().collect()
     }
 
+    /// Takes over the clocks of another server, in place of those here: this server is new, or has a part of the other's keys.
+    pub fn set_clocks(
+        &self,
+        clocks: impl IntoIterator<Item = (NodeId, u64)>,
+        server: &KvServer<T>,
+    ) {
+        let released = self.lock().take_over(clocks);
+        self.serve(released, server);
+    }
+
     /// Number of pulls that are held.
     pub fn held(&self) -> usize {
         self.lock().held()
@@ -160,7 +170,10 @@ impl<T: Element, H: Handler<T>> BoundedHandler<T, H> {
 
     fn serve(&self, released: Vec<HeldPull<T>>, server: &KvServer<T>) {
         for pull in released {
-            self.inner.handle(&pull.meta, pull.pairs(), server);
+            match server.recheck(&pull.meta) {
+                Ok(()) => self.inner.handle(&pull.meta, pull.pairs(), server),
+                Err(refusal) => server.refuse(&pull.meta, &refusal),
+            }
         }
     }
 }

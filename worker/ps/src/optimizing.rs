@@ -72,6 +72,11 @@ impl<T: Float, S: Store<T>> OptimizingHandler<T, S> {
         Ok(*numbers.running.optimizer())
     }
 
+    /// The step of the last change.
+    pub fn step(&self) -> u64 {
+        self.lock().step
+    }
+
     /// Calls a function with the store, between two requests.
     pub fn with_store<R>(&self, call: impl FnOnce(&mut S) -> R) -> R {
         self.served.with_store(call)

@@ -228,6 +228,19 @@ impl<T: Element> KvServer<T> {
             .answer(&meta.from, header, [Bytes::new(), lens, values]);
     }
 
+    /// Whether a request that has waited is still cut by the map of now.
+    pub(crate) fn recheck(&self, meta: &RequestMeta) -> Result<(), Refusal> {
+        self.check_map(&meta.header)
+    }
+
+    fn check_map(&self, header: &Header) -> Result<(), Refusal> {
+        let version = self.node.map().version();
+        match header.map_version == version {
+            true => Ok(()),
+            false => Err(Refusal::OtherMap { version }),
+        }
+    }
+
     /// Answers a request with an error.
     pub fn refuse(&self, meta: &RequestMeta, refusal: &Refusal) {
         self.node.refuse(&meta.from, &meta.header, refusal);
@@ -242,10 +255,7 @@ impl<T: Element> Sink<T> {
                 found: DType::name(header.dtype).to_owned(),
             });
         }
-        let version = self.server.node.map().version();
-        if header.map_version != version {
-            return Err(Refusal::OtherMap { version });
-        }
+        self.server.check_map(header)?;
         pairs(header, payload).map_err(|error| Refusal::BadRequest(error.to_string()))
     }
 }

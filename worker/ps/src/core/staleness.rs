@@ -96,6 +96,13 @@ impl<R> Clocks<R> {
         }
     }
 
+    /// Takes over the clocks of another server, in place of those here. Returns the pulls that may go.
+    pub(crate) fn take_over(&mut self, clocks: impl IntoIterator<Item = (NodeId, u64)>) -> Vec<R> {
+        self.clocks = clocks.into_iter().collect();
+        self.gone.retain(|worker| !self.clocks.contains_key(worker));
+        self.release()
+    }
+
     /// A worker begins, or begins again: at the clock of the slowest one, unless it is known. Returns its clock.
     pub(crate) fn join(&mut self, worker: NodeId) -> u64 {
         self.gone.remove(&worker);

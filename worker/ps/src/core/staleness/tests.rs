@@ -74,6 +74,17 @@ fn nobody_waits_for_who_has_left_and_who_joins_begins_at_the_slowest() {
 }
 
 #[test]
+fn a_new_server_takes_over_the_clocks_of_another() {
+    let mut clocks = clocks(Staleness::Ssp(1), 3);
+    clocks.tick(worker(0), 6);
+    assert_eq!(clocks.pull(worker(0), 1, 1, NEVER), Verdict::Held);
+    let old = [(worker(0), 6), (worker(1), 5), (worker(3), 7)];
+    assert_eq!(clocks.take_over(old), [1]);
+    assert_eq!(clocks.clocks().collect::<Vec<_>>(), old);
+    assert_eq!(clocks.join(worker(2)), 5);
+}
+
+#[test]
 fn what_waits_is_limited_in_time_and_bytes() {
     let mut clocks = clocks(Staleness::BSP, 2);
     clocks.tick(worker(0), 1);
