@@ -156,6 +156,22 @@ impl Customer {
         self.lock().tracker.in_flight()
     }
 
+    /// Waits until all requests that have begun are completed, each at most for the request timeout.
+    ///
+    /// # Errors
+    /// One of them failed meanwhile, or was not answered in time.
+    pub fn wait_all(&self) -> Result<(), Error> {
+        let limit = self.node.options.request_timeout;
+        let end = self.lock().tracker.next();
+        loop {
+            let oldest = self.lock().tracker.oldest();
+            match oldest.filter(|timestamp| *timestamp < end) {
+                Some(timestamp) => self.wait(timestamp, limit)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// Reads the answers itself where no other thread does, until the request is completed.
     fn read_until(&self, timestamp: Timestamp, deadline: Instant) {
         let Some(wake) = self.node.may_lead() else {

@@ -213,6 +213,20 @@ pub enum Refusal {
         /// The version there.
         version: u64,
     },
+    /// A pull was held back for too long: its values would be staler than allowed.
+    #[error(
+        "{slowest} is at clock {clock} and was not at {needed} within {waited:?}: until then the values are too stale"
+    )]
+    Stale {
+        /// The slowest worker.
+        slowest: NodeId,
+        /// Its clock.
+        clock: u64,
+        /// The clock that it must reach.
+        needed: u64,
+        /// How long the pull was held.
+        waited: Duration,
+    },
     /// The handler refused it.
     #[error("{0}")]
     Handler(String),

@@ -44,12 +44,16 @@
 mod documentation {}
 
 mod array;
+mod bounded;
+mod command;
+mod control;
 mod core;
 mod customer;
 mod error;
 mod in_flight;
 mod net;
 mod node;
+mod optimizing;
 mod options;
 mod postoffice;
 mod pull;
@@ -60,6 +64,9 @@ mod variables;
 mod worker;
 
 pub use array::Array;
+pub use bounded::{BoundedHandler, BoundedOptions};
+pub use command::{Command, Reply};
+pub use control::{ServerControl, WorkerClock};
 pub use core::{
     frame::FrameError,
     keys::{KeyError, Lens},
@@ -67,14 +74,20 @@ pub use core::{
         ALL_NODES, Group, NodeId, Recipients, Role, SCHEDULER, SCHEDULER_GROUP, SERVER_GROUP,
         WORKER_GROUP,
     },
+    optimizer::{Change, Float, Optimizer, OptimizerError, Rule},
     ranges::{KeyRange, RangeMap},
     slicer::{Parts, Slice, SliceError, parts_by_range, slices},
-    store::{Combine, DenseStore, Expected, Found, SparseStore, Store, StoreError},
+    staleness::Staleness,
+    store::{
+        Cells, Chunk, ChunkError, Combine, DenseStore, Expected, Found, Init, MAX_SLOTS,
+        SparseStore, StateShape, Store, StoreError,
+    },
     tracker::Timestamp,
 };
 pub use customer::{Callback, Customer};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;
+pub use optimizing::OptimizingHandler;
 pub use options::Options;
 pub use postoffice::Postoffice;
 pub use pull::{Expect, Pulled};

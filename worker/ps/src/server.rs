@@ -7,6 +7,7 @@ use elasticrun_collectives::{DType, Element};
 
 use crate::{
     array::Array,
+    command::{Command, Reply},
     core::{
         frame::{Header, Kind, PULL, PUSH},
         keys::{self, KeyError, Lens},
@@ -17,6 +18,7 @@ use crate::{
     net::{Connection, Payload},
     node::{Node, RequestSink, dispatch::answer_header},
     postoffice::Postoffice,
+    simple::{SimpleApp, SimpleData},
 };
 
 /// What a request says beside keys and values, and where its answer goes. Clones may answer later, from any thread.
@@ -99,6 +101,17 @@ impl<T> Default for Answer<T> {
 pub trait Handler<T: Element>: Send + Sync + 'static {
     /// Handles a request. It must be answered once, by [`KvServer::respond`] or [`KvServer::refuse`], now or later.
     fn handle(&self, meta: &RequestMeta, pairs: KvPairs<'_, T>, server: &KvServer<T>);
+
+    /// Answers a command of a worker. Needs [`KvServer::with_commands`].
+    fn command(&self, _from: NodeId, _command: &Command, _server: &KvServer<T>) -> Reply {
+        Reply::Unknown
+    }
+
+    /// A node has left or died.
+    fn node_left(&self, _node: NodeId, _server: &KvServer<T>) {}
+
+    /// Is called at least once in each heartbeat interval.
+    fn on_time(&self, _server: &KvServer<T>) {}
 }
 
 impl<T: Element, F> Handler<T> for F
@@ -146,21 +159,50 @@ impl<T: Element> KvServer<T> {
     /// # Errors
     /// The process has a handler of this app already.
     pub fn new(postoffice: &Postoffice, app: u32, handler: impl Handler<T>) -> Result<Self, Error> {
+        Ok(Self::register(postoffice, app, handler)?.server.clone())
+    }
+
+    /// [`new`](Self::new) for a handler that takes commands: those of [`ServerControl`](crate::ServerControl). They come as
+    /// simple requests, so no [`SimpleApp`] of the process may have this number.
+    ///
+    /// # Errors
+    /// The process has a handler or a simple app of this number already.
+    pub fn with_commands(
+        postoffice: &Postoffice,
+        app: u32,
+        handler: impl Handler<T>,
+    ) -> Result<Self, Error> {
+        let sink = Self::register(postoffice, app, handler)?;
+        let server = sink.server.clone();
+        let answer = move |request: &SimpleData, simple: &SimpleApp| {
+            let reply = match Command::decode(&request.body) {
+                Some(command) => sink.handler.command(request.sender, &command, &sink.server),
+                None => Reply::Unknown,
+            };
+            simple.respond(request, reply.encode());
+        };
+        SimpleApp::new(postoffice, app, Box::new(answer), Box::new(|_| {}))?;
+        Ok(server)
+    }
+
+    fn register(
+        postoffice: &Postoffice,
+        app: u32,
+        handler: impl Handler<T>,
+    ) -> Result<Arc<Sink<T>>, Error> {
         let node = Arc::clone(postoffice.node());
         let server = Self {
-            node,
+            node: Arc::clone(&node),
             app,
             values: PhantomData,
         };
-        let sink = Sink {
-            server: server.clone(),
+        let sink = Arc::new(Sink {
+            server,
             handler: Box::new(handler),
-        };
-        server
-            .node
-            .registry
-            .add_app(Kind::Data, app, Arc::new(sink))?;
-        Ok(server)
+        });
+        let registered: Arc<dyn RequestSink> = Arc::<Sink<T>>::clone(&sink);
+        node.registry.add_app(Kind::Data, app, registered)?;
+        Ok(sink)
     }
 
     /// Takes the handler away. Later requests wait for another one.
@@ -186,6 +228,19 @@ impl<T: Element> KvServer<T> {
             .answer(&meta.from, header, [Bytes::new(), lens, values]);
     }
 
+    /// Whether a request that has waited is still cut by the map of now.
+    pub(crate) fn recheck(&self, meta: &RequestMeta) -> Result<(), Refusal> {
+        self.check_map(&meta.header)
+    }
+
+    fn check_map(&self, header: &Header) -> Result<(), Refusal> {
+        let version = self.node.map().version();
+        match header.map_version == version {
+            true => Ok(()),
+            false => Err(Refusal::OtherMap { version }),
+        }
+    }
+
     /// Answers a request with an error.
     pub fn refuse(&self, meta: &RequestMeta, refusal: &Refusal) {
         self.node.refuse(&meta.from, &meta.header, refusal);
@@ -200,10 +255,7 @@ impl<T: Element> Sink<T> {
                 found: DType::name(header.dtype).to_owned(),
             });
         }
-        let version = self.server.node.map().version();
-        if header.map_version != version {
-            return Err(Refusal::OtherMap { version });
-        }
+        self.server.check_map(header)?;
         pairs(header, payload).map_err(|error| Refusal::BadRequest(error.to_string()))
     }
 }
@@ -269,5 +321,13 @@ impl<T: Element> RequestSink for Sink<T> {
             }
             Err(refusal) => self.server.node.refuse(from, header, &refusal),
         }
+    }
+
+    fn node_left(&self, node: NodeId) {
+        self.handler.node_left(node, &self.server);
+    }
+
+    fn on_time(&self) {
+        self.handler.on_time(&self.server);
     }
 }

@@ -4,6 +4,8 @@
 //! bytes: a header of 80 bytes, a key and the values, and a header of 80 bytes as the answer. Both are measured in turn, and
 //! medians count. GB/s are bytes of values in one direction. CPU seconds are those of both processes, worker and server. `sum` has
 //! a server that adds values up; the others only acknowledge, as plain TCP does. Latencies are those of one request at a time.
+//! With one value for a key, `sparse` is a push or pull of all keys of the server, `some` of a tenth of them, and the pushes of
+//! optimizers are gradients for all.
 //!
 //! `bench_ps [--sizes 4KiB,64KiB,1MiB,4MiB] [--samples 5] [--sample-ms 300]`
 
@@ -134,10 +136,16 @@ fn compare(options: &Options) -> Result<()> {
         "one value for a key", "ns for a key", "CPU ns for a key"
     );
     for &keys in &options.sparse {
-        for operation in ["sparse-push", "sparse-pull"] {
+        let optimizers = ours::OPTIMIZERS.iter().map(|name| format!("{name}-push"));
+        let sums = ["sparse-push", "sparse-pull", "some-push", "some-pull"].map(str::to_owned);
+        for operation in sums.into_iter().chain(optimizers) {
+            // "some" reads and writes a tenth of the keys of a store.
+            if operation == "some-push" {
+                ours.measure("sparse-push", keys * 10, 1, 1)?;
+            }
             let mut samples = Vec::new();
             for turn in 0..=options.samples {
-                let sample = ours.measure(operation, keys, 1, options.sample_ms)?;
+                let sample = ours.measure(&operation, keys, 1, options.sample_ms)?;
                 if turn > 0 {
                     samples.push(sample);
                 }

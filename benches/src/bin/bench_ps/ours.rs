@@ -9,23 +9,51 @@ use std::{
 use anyhow::{Context, Result};
 use elasticrun_benches::figures::quantile;
 use elasticrun_ps::{
-    Answer, Array, Expect, Expected, Handler, KvPairs, KvServer, KvWorker, Options, Postoffice,
-    Pull, RequestMeta, RequestOptions, Role, SummingHandler, Timestamp,
+    Answer, Array, Expect, Expected, Handler, KvPairs, KvServer, KvWorker, Optimizer,
+    OptimizingHandler, Options, Postoffice, Pull, RequestMeta, RequestOptions, Role, SparseStore,
+    SummingHandler, Timestamp,
 };
 
 /// The cmd of requests that are added up.
 const SUM: i32 = 1;
 
-/// Adds up, or only acknowledges.
+/// The optimizers, whose cmds follow.
+pub(crate) const OPTIMIZERS: [&str; 4] = ["sgd", "momentum", "adagrad", "adam"];
+
+/// Adds up, optimizes, or only acknowledges.
 struct Bench {
     sum: SummingHandler<f32>,
+    optimizers: Vec<OptimizingHandler<f32>>,
     zeros: Array<f32>,
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let optimizers = [
+            Optimizer::sgd(0.01),
+            Optimizer::momentum(0.01, 0.9),
+            Optimizer::adagrad(0.01),
+            Optimizer::adam(0.01),
+        ];
+        let optimizers = optimizers
+            .into_iter()
+            .map(|optimizer| OptimizingHandler::new(SparseStore::default(), optimizer));
+        Ok(Self {
+            sum: SummingHandler::default(),
+            optimizers: optimizers.collect::<Result<_, _>>()?,
+            zeros: vec![0.0; 4 << 20].into(),
+        })
+    }
 }
 
 impl Handler<f32> for Bench {
     fn handle(&self, meta: &RequestMeta, pairs: KvPairs<'_, f32>, server: &KvServer<f32>) {
         if meta.cmd() == SUM {
             return self.sum.handle(meta, pairs, server);
+        }
+        let optimizer = usize::try_from(meta.cmd() - SUM - 1).ok();
+        if let Some(handler) = optimizer.and_then(|index| self.optimizers.get(index)) {
+            return handler.handle(meta, pairs, server);
         }
         let mut answer = Answer::default();
         if let (true, Expected::Known(lens)) = (meta.is_pull(), pairs.expected) {
@@ -41,11 +69,7 @@ pub(crate) fn run() -> Result<()> {
         return work(&postoffice);
     }
     if postoffice.role() == Role::Server {
-        let bench = Bench {
-            sum: SummingHandler::default(),
-            zeros: vec![0.0; 4 << 20].into(),
-        };
-        KvServer::<f32>::new(&postoffice, 0, bench)?;
+        KvServer::<f32>::new(&postoffice, 0, Bench::new()?)?;
     }
     // Until it is killed.
     for line in stdin().lines() {
@@ -75,6 +99,22 @@ fn work(postoffice: &Postoffice) -> Result<()> {
     Ok(())
 }
 
+/// So many keys that are all in the store after the first push, or of which it has ten times as many.
+fn sparse_keys(size: usize, some: bool) -> Vec<u64> {
+    let mut state = 7u64;
+    let mut key = 1 << 32;
+    let keys = (0..size).map(|_| {
+        state = (state.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
+        key += if some {
+            3 * (1 + (state >> 33) % 19)
+        } else {
+            3
+        };
+        key
+    });
+    keys.collect()
+}
+
 fn measure(
     kv: &KvWorker<f32>,
     operation: &str,
@@ -82,25 +122,25 @@ fn measure(
     window: usize,
     limit: Duration,
 ) -> Result<(usize, f64, f64)> {
-    let sparse = operation.starts_with("sparse");
+    let (kind, operation) = operation.split_once('-').unwrap_or(("", operation));
+    let optimizer = OPTIMIZERS.iter().position(|name| *name == kind);
+    let sparse = matches!(kind, "sparse" | "some") || optimizer.is_some();
     let keys: Array<u64> = match sparse {
-        true => (0..size as u64)
-            .map(|key| key * 3 + (1 << 32))
-            .collect::<Vec<_>>()
-            .into(),
+        true => sparse_keys(size, kind == "some").into(),
         // A key for each size: a key has a fixed number of values.
         false => vec![size as u64].into(),
     };
     let count = if sparse { size } else { size / 4 };
     let values = Array::from(vec![1.0f32; count]);
-    let sums = sparse || operation.starts_with("sum");
+    let cmd = match optimizer {
+        Some(index) => SUM + 1 + index as i32,
+        None if sparse || kind == "sum" => SUM,
+        None => 0,
+    };
     let options = || RequestOptions {
-        cmd: if sums { SUM } else { 0 },
+        cmd,
         ..RequestOptions::default()
     };
-    let operation = operation
-        .trim_start_matches("sum-")
-        .trim_start_matches("sparse-");
     let mut memory: Vec<Vec<f32>> = Vec::new();
     let mut in_flight: VecDeque<(Instant, InFlight)> = VecDeque::new();
     let mut times = Vec::new();

@@ -121,6 +121,16 @@ impl<E: Clone> Tracker<E> {
         timestamp.0 < self.next
     }
 
+    /// The oldest request in flight.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.open.keys().next().copied()
+    }
+
+    /// The number of the next request.
+    pub(crate) fn next(&self) -> Timestamp {
+        Timestamp(self.next)
+    }
+
     /// Number of requests in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.open.len()

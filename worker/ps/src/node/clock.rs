@@ -36,6 +36,9 @@ impl Node {
             for request in self.registry.expired(self.options.handler_timeout) {
                 self.refuse_parked(&request);
             }
+            for app in self.registry.apps() {
+                app.on_time();
+            }
             guard = lock(&self.alarm.0);
             if self.is_stopped() {
                 break;

@@ -251,6 +251,9 @@ impl Node {
             Control::Bye => {
                 if let Some(peer) = connection.peer() {
                     lock(&self.waiting).left.insert(peer);
+                    for app in self.registry.apps() {
+                        app.node_left(peer);
+                    }
                 }
             }
             Control::Heartbeat | Control::Register { .. } | Control::Barrier { .. } => {}

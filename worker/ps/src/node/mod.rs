@@ -219,6 +219,9 @@ impl Node {
         for customer in self.registry.customers() {
             customer.node_lost(node, error);
         }
+        for app in self.registry.apps() {
+            app.node_left(node);
+        }
     }
 
     /// The nodes that are dead.

@@ -30,6 +30,10 @@ pub(crate) trait AnswerSink: Send + Sync {
 pub(crate) trait RequestSink: Send + Sync {
     /// Handles a request. `from` is its connection, `None` if it comes from this node.
     fn request(&self, from: Option<&Arc<Connection>>, header: &Header, payload: Payload<'_>);
+    /// A node has left or died.
+    fn node_left(&self, _node: NodeId) {}
+    /// Is called at least once in each heartbeat interval.
+    fn on_time(&self) {}
 }
 
 /// A request to an app that has no handler yet.
@@ -130,6 +134,10 @@ impl Registry {
             .customers
             .get(&(header.kind, header.app, header.customer))
             .cloned()
+    }
+
+    pub(crate) fn apps(&self) -> Vec<Arc<dyn RequestSink>> {
+        self.lock().apps.values().cloned().collect()
     }
 
     pub(crate) fn customers(&self) -> Vec<Arc<dyn AnswerSink>> {

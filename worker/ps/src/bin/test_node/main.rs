@@ -3,6 +3,7 @@
 //! It prints what it has done, one fact a line, and ends with 0 if all was right.
 
 mod scenarios;
+mod training;
 mod traps;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ fn run(scenario: &str) -> Result<(), Error> {
         "bad-input" => traps::bad_input(&start()?),
         "priority" => traps::priority(&start()?),
         "until-lost" => traps::until_lost(&start()?),
+        "optimizer" => training::optimizer(&start()?),
+        "stale" => training::stale(&start()?),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

@@ -14,7 +14,7 @@ use elasticrun_ps::{
 use crate::{ensure, scenarios::spread};
 
 /// Waits until the test says so.
-fn wait_for_line() {
+pub(crate) fn wait_for_line() {
     let _ = std::io::stdin().lock().lines().next();
 }
 

@@ -2,7 +2,11 @@
 
 use elasticrun_collectives::Element;
 
-use super::{Combine, Expected, Found, Lens, Store, StoreError};
+use super::{
+    Chunk, Combine, Expected, Found, Init, Lens, Store, StoreError,
+    columns::{Columns, StateShape},
+    run::Run,
+};
 use crate::core::ranges::KeyRange;
 
 /// Values of all keys of a range. A key is an index.
@@ -10,27 +14,87 @@ use crate::core::ranges::KeyRange;
 pub struct DenseStore<T> {
     range: KeyRange,
     per_key: usize,
-    values: Vec<T>,
+    columns: Columns<T>,
+    shape: StateShape<T>,
+    init: Init<T>,
 }
 
 impl<T: Element> DenseStore<T> {
     /// Zeros for all keys of a range. `None` if the memory for them cannot be addressed.
     pub fn zeros(range: KeyRange, per_key: usize) -> Option<Self> {
+        Self::new(range, per_key, Init::zeros())
+    }
+
+    /// New values for all keys of a range. `None` if the memory for them cannot be addressed.
+    pub fn new(range: KeyRange, per_key: usize, init: Init<T>) -> Option<Self> {
         let keys = usize::try_from(range.last.checked_sub(range.first)?).ok()?;
         let count = keys.checked_add(1)?.checked_mul(per_key)?;
         if count.checked_mul(size_of::<T>())? > isize::MAX as usize {
             return None;
         }
-        Some(Self {
+        let mut store = Self {
             range,
             per_key,
-            values: vec![T::zeroed(); count],
-        })
+            columns: Columns::of_values(vec![T::zeroed(); count]),
+            shape: StateShape::default(),
+            init,
+        };
+        if !store.init.is_zeros() {
+            store.reset(range);
+        }
+        Some(store)
     }
 
     /// All values, key by key.
     pub fn values(&self) -> &[T] {
-        &self.values
+        &self.columns.values
+    }
+
+    /// The keys.
+    pub fn range(&self) -> KeyRange {
+        self.range
+    }
+
+    fn keys(&self) -> usize {
+        (self.range.last - self.range.first) as usize + 1
+    }
+
+    fn index(&self, key: u64) -> usize {
+        (key - self.range.first) as usize
+    }
+
+    /// The part of a range that is here.
+    fn clip(&self, range: KeyRange) -> Option<KeyRange> {
+        let first = range.first.max(self.range.first);
+        let last = range.last.min(self.range.last);
+        (first <= last).then_some(KeyRange { first, last })
+    }
+
+    /// Gives keys that are here their first values and state.
+    fn reset(&mut self, range: KeyRange) {
+        const KEYS: u64 = 1 << 12;
+        let mut first = range.first;
+        loop {
+            let last = range.last.min(first.saturating_add(KEYS - 1));
+            let keys: Vec<u64> = (first..=last).collect();
+            let lens = Lens::Uniform(self.per_key);
+            let mut new = Run::default();
+            new.append_keys(&keys, lens);
+            self.init.append(&keys, lens, &mut new.columns.values);
+            new.conform(&self.shape);
+            let index = self.index(first);
+            let part = new.part(0..keys.len());
+            self.columns.replace(index * self.per_key, index, part);
+            if last == range.last {
+                return;
+            }
+            first = last + 1;
+        }
+    }
+
+    fn conform(&mut self, shape: StateShape<T>) {
+        self.shape.extend(shape);
+        self.columns.conform(&self.shape, self.keys());
     }
 
     fn check(
@@ -57,8 +121,8 @@ impl<T: Element> DenseStore<T> {
         Ok(())
     }
 
-    /// Calls `each` with the values of each maximal run of neighbouring keys: the first position in the request and in the
-    /// store, and the number of values.
+    /// Calls `each` with each maximal run of neighbouring keys: the first position in the request, the first index in the
+    /// store, and the number of keys.
     fn runs(&self, keys: &[u64], mut each: impl FnMut(usize, usize, usize)) {
         let mut position = 0;
         while position < keys.len() {
@@ -67,9 +131,7 @@ impl<T: Element> DenseStore<T> {
             while position < keys.len() && keys[position] == keys[position - 1] + 1 {
                 position += 1;
             }
-            let index = (keys[first] - self.range.first) as usize;
-            let k = self.per_key;
-            each(first * k, index * k, (position - first) * k);
+            each(first, self.index(keys[first]), position - first);
         }
     }
 }
@@ -86,11 +148,16 @@ impl<T: Element> Store<T> for DenseStore<T> {
             Lens::Uniform(len) if len == self.per_key => self.check(keys, |_| None)?,
             lens => self.check(keys, |position| Some(lens.len_at(position)))?,
         }
-        let mut stored = std::mem::take(&mut self.values);
+        self.conform(combine.state());
+        let per_key = self.per_key;
+        let mut columns = std::mem::take(&mut self.columns);
         self.runs(keys, |from, to, count| {
-            combine(&mut stored[to..to + count], &values[from..from + count]);
+            let stored = to * per_key..(to + count) * per_key;
+            let pushed = &values[from * per_key..(from + count) * per_key];
+            let lens = Lens::Uniform(per_key);
+            combine.combine(columns.cells(stored, to..to + count, lens, pushed));
         });
-        self.values = stored;
+        self.columns = columns;
         Ok(())
     }
 
@@ -110,68 +177,52 @@ impl<T: Element> Store<T> for DenseStore<T> {
         values.clear();
         values.reserve_exact(keys.len() * self.per_key);
         self.runs(keys, |_, at, count| {
-            values.extend_from_slice(&self.values[at..at + count]);
+            let stored = at * self.per_key..(at + count) * self.per_key;
+            values.extend_from_slice(&self.columns.values[stored]);
         });
         Ok(Found { values, lens: None })
+    }
+
+    fn export(&self, range: KeyRange, max_bytes: usize) -> Chunk<T> {
+        let mut run = Run::default();
+        let Some(range) = self.clip(range) else {
+            return Chunk { run, next: None };
+        };
+        let most = (max_bytes / self.shape.key_bytes(self.per_key)).max(1);
+        let first = self.index(range.first);
+        let count = most.min(self.index(range.last) - first + 1);
+        let next = range.first + (count as u64 - 1);
+        let keys: Vec<u64> = (range.first..=next).collect();
+        run.append_keys(&keys, Lens::Uniform(self.per_key));
+        let values = first * self.per_key..(first + count) * self.per_key;
+        run.columns
+            .append(self.columns.part(values, first..first + count));
+        Chunk {
+            run,
+            next: (next < range.last).then(|| next + 1),
+        }
+    }
+
+    fn import(&mut self, chunk: Chunk<T>) -> Result<(), StoreError> {
+        let mut run = chunk.run;
+        self.check(&run.keys, |position| Some(run.len_at(position)))?;
+        self.conform(super::chunk::shape(&run));
+        run.conform(&self.shape);
+        let mut columns = std::mem::take(&mut self.columns);
+        self.runs(&run.keys, |from, to, count| {
+            columns.replace(to * self.per_key, to, run.part(from..from + count));
+        });
+        self.columns = columns;
+        Ok(())
+    }
+
+    /// The keys begin anew: a dense store has all keys of its range.
+    fn remove(&mut self, range: KeyRange) {
+        if let Some(range) = self.clip(range) {
+            self.reset(range);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use elasticrun_collectives::add;
-
-    use super::*;
-
-    #[test]
-    fn sums_and_names_what_is_outside() {
-        let range = KeyRange {
-            first: 10,
-            last: 14,
-        };
-        let mut store = DenseStore::<f32>::zeros(range, 2).unwrap();
-        let uniform = Lens::Uniform(2);
-        store
-            .push(&[10, 11, 14], uniform, &[1., 2., 3., 4., 5., 6.], add)
-            .unwrap();
-        store
-            .push(&[11], Lens::Mixed(&[2]), &[1., 1.], add)
-            .unwrap();
-        let found = store.pull(&[11, 12, 14], Expected::Unknown).unwrap();
-        assert_eq!(found.values, [4., 5., 0., 0., 5., 6.]);
-        assert_eq!(
-            store.push(&[9, 10], uniform, &[0.; 4], add),
-            Err(StoreError::OutOfRange { key: 9, range })
-        );
-        assert_eq!(
-            store.pull(&[15], Expected::Unknown),
-            Err(StoreError::OutOfRange { key: 15, range })
-        );
-        assert_eq!(
-            store.push(&[10], Lens::Uniform(1), &[0.], add),
-            Err(StoreError::LenDiffers {
-                key: 10,
-                stored: 2,
-                given: 1
-            })
-        );
-        assert_eq!(store.values().len(), 10);
-    }
-
-    #[test]
-    fn the_whole_key_space_is_no_dense_store() {
-        let all = KeyRange {
-            first: 0,
-            last: u64::MAX,
-        };
-        assert!(DenseStore::<f32>::zeros(all, 1).is_none());
-        let range = KeyRange {
-            first: u64::MAX,
-            last: u64::MAX,
-        };
-        let mut store = DenseStore::<i64>::zeros(range, 1).unwrap();
-        store
-            .push(&[u64::MAX], Lens::Uniform(1), &[7], add)
-            .unwrap();
-        assert_eq!(store.values(), [7]);
-    }
-}
+mod tests;

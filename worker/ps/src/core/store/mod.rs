@@ -1,11 +1,19 @@
 //! What a server keeps: values by key.
 
+mod chunk;
+mod columns;
 mod dense;
+mod init;
 mod run;
 mod sparse;
+#[cfg(test)]
+mod transfer_tests;
 
+pub use chunk::{Chunk, ChunkError};
+pub use columns::{Cells, MAX_SLOTS, StateShape};
 pub use dense::DenseStore;
 use elasticrun_collectives::Element;
+pub use init::Init;
 pub use sparse::SparseStore;
 
 use super::{
@@ -72,14 +80,26 @@ pub struct Found<T> {
     pub lens: Option<Vec<u32>>,
 }
 
-/// How pushed values change stored ones: `dst` are stored, `src` are pushed ones of the same keys.
-pub trait Combine<T>: Fn(&mut [T], &[T]) {}
+/// How pushed values change stored ones. A function of stored and pushed values of the same keys is one, such as `add`.
+pub trait Combine<T: Element> {
+    /// What it keeps beside the values. The store creates it with the first push.
+    fn state(&self) -> StateShape<T> {
+        StateShape::default()
+    }
 
-impl<T, F: Fn(&mut [T], &[T])> Combine<T> for F {}
+    /// Changes the values of neighbouring keys.
+    fn combine(&self, cells: Cells<'_, T>);
+}
+
+impl<T: Element, F: Fn(&mut [T], &[T])> Combine<T> for F {
+    fn combine(&self, cells: Cells<'_, T>) {
+        self(cells.values, cells.pushed);
+    }
+}
 
 /// A store of one server.
 pub trait Store<T: Element>: Send {
-    /// Applies a push. Keys are strictly ascending. A key that is new begins with zeros.
+    /// Applies a push. Keys are strictly ascending. A key that is new begins as the store was told.
     ///
     /// # Errors
     /// A key has another number of values, or cannot be here.
@@ -111,4 +131,17 @@ pub trait Store<T: Element>: Send {
     fn pull(&self, keys: &[u64], expected: Expected<'_>) -> Result<Found<T>, StoreError> {
         self.pull_into(keys, expected, Vec::new())
     }
+
+    /// Copies the first keys of a range, with all that belongs to them, in ascending order: as many as fit into so many bytes,
+    /// and at least one. [`Chunk::next`] says where to go on.
+    fn export(&self, range: KeyRange, max_bytes: usize) -> Chunk<T>;
+
+    /// Puts the keys of a chunk in place of what is here under these keys.
+    ///
+    /// # Errors
+    /// A key has another number of values, or cannot be here.
+    fn import(&mut self, chunk: Chunk<T>) -> Result<(), StoreError>;
+
+    /// Forgets the keys of a range.
+    fn remove(&mut self, range: KeyRange);
 }

@@ -1,14 +1,17 @@
 //! Keys in ascending order, with their values beside each other.
 
+use std::ops::Range;
+
 use elasticrun_collectives::Element;
 
+use super::columns::{Columns, Part, StateShape};
 use crate::core::keys::Lens;
 
-/// Sorted keys and their values.
+/// Sorted keys, their values, and the state of these.
 #[derive(Debug)]
 pub(super) struct Run<T> {
     pub(super) keys: Vec<u64>,
-    values: Vec<T>,
+    pub(super) columns: Columns<T>,
     layout: Layout,
 }
 
@@ -25,7 +28,7 @@ impl<T> Default for Run<T> {
     fn default() -> Self {
         Self {
             keys: Vec::new(),
-            values: Vec::new(),
+            columns: Columns::default(),
             layout: Layout::Uniform(0),
         }
     }
@@ -55,23 +58,27 @@ impl<T: Element> Run<T> {
         }
     }
 
-    /// The values of the keys from `first` to before `end`.
-    pub(super) fn values(&self, first: usize, end: usize) -> &[T] {
-        &self.values[self.offset(first)..self.offset(end)]
+    /// Where the values of these keys are.
+    pub(super) fn span(&self, keys: &Range<usize>) -> Range<usize> {
+        self.offset(keys.start)..self.offset(keys.end)
     }
 
-    pub(super) fn values_mut(&mut self, first: usize, end: usize) -> &mut [T] {
-        let range = self.offset(first)..self.offset(end);
-        &mut self.values[range]
+    /// The values of these keys.
+    pub(super) fn values(&self, keys: Range<usize>) -> &[T] {
+        &self.columns.values[self.span(&keys)]
     }
 
-    /// Adds a key that is greater than all others.
-    fn append(&mut self, key: u64, values: &[T]) {
-        self.append_all(&[key], Lens::Uniform(values.len()), values);
+    pub(super) fn part(&self, keys: Range<usize>) -> Part<'_, T> {
+        self.columns.part(self.span(&keys), keys)
     }
 
-    /// Adds keys in ascending order that are greater than all others.
-    pub(super) fn append_all(&mut self, keys: &[u64], lens: Lens<'_>, values: &[T]) {
+    /// Creates the state that is missing.
+    pub(super) fn conform(&mut self, shape: &StateShape<T>) {
+        self.columns.conform(shape, self.keys.len());
+    }
+
+    /// Adds keys in ascending order that are greater than all others. Their values must follow.
+    pub(super) fn append_keys(&mut self, keys: &[u64], lens: Lens<'_>) {
         if self.keys.is_empty()
             && let Lens::Uniform(len) = lens
         {
@@ -85,7 +92,7 @@ impl<T: Element> Run<T> {
                     *layout = Layout::Mixed(offsets.collect());
                 }
                 if let Layout::Mixed(offsets) = layout {
-                    let mut end = self.values.len();
+                    let mut end = offsets.last().copied().unwrap_or(0);
                     for position in 0..keys.len() {
                         end += lens.len_at(position);
                         offsets.push(end);
@@ -94,63 +101,81 @@ impl<T: Element> Run<T> {
             }
         }
         self.keys.extend_from_slice(keys);
-        self.values.extend_from_slice(values);
     }
 
-    /// All keys of both. They have no key in common.
-    pub(super) fn merged(mut self, other: Self) -> Self {
+    /// Adds keys of another run that are greater than all of this one. Both have the same state.
+    pub(super) fn append(&mut self, other: &Self, keys: Range<usize>) {
+        match other.layout {
+            Layout::Uniform(len) => {
+                self.append_keys(&other.keys[keys.clone()], Lens::Uniform(len));
+            }
+            Layout::Mixed(_) => {
+                for index in keys.clone() {
+                    let len = Lens::Uniform(other.len_at(index));
+                    self.append_keys(&other.keys[index..=index], len);
+                }
+            }
+        }
+        self.columns.append(other.part(keys));
+    }
+
+    /// All keys of both. They have no key in common, and the same state.
+    pub(super) fn merged(mut self, other: Self, shape: &StateShape<T>) -> Self {
         if other.keys.is_empty() {
             return self;
         }
         if self.keys.last() < other.keys.first() {
-            match &other.layout {
-                Layout::Uniform(len) => {
-                    self.append_all(&other.keys, Lens::Uniform(*len), &other.values);
-                }
-                Layout::Mixed(_) => {
-                    for (index, &key) in other.keys.iter().enumerate() {
-                        self.append(key, other.values(index, index + 1));
-                    }
-                }
-            }
+            self.append(&other, 0..other.len());
             return self;
         }
         let mut merged = Self::default();
         merged.keys.reserve(self.len() + other.len());
-        merged
-            .values
-            .reserve(self.values.len() + other.values.len());
+        let values = self.columns.values.len() + other.columns.values.len();
+        let keys = self.len() + other.len();
+        merged.columns.reserve(values, keys, shape);
         let (mut a, mut b) = (0, 0);
-        while a < self.len() || b < other.len() {
-            // The keys of one of both that are less than the next key of the other one.
-            let (run, first, end) =
-                if b == other.len() || (a < self.len() && self.keys[a] < other.keys[b]) {
-                    let end = match other.keys.get(b) {
-                        Some(&limit) => lower_bound(&self.keys, a, limit),
-                        None => self.len(),
-                    };
-                    (&self, std::mem::replace(&mut a, end), end)
-                } else {
-                    let end = match self.keys.get(a) {
-                        Some(&limit) => lower_bound(&other.keys, b, limit),
-                        None => other.len(),
-                    };
-                    (&other, std::mem::replace(&mut b, end), end)
-                };
-            match run.layout {
-                Layout::Uniform(len) => {
-                    let lens = Lens::Uniform(len);
-                    merged.append_all(&run.keys[first..end], lens, run.values(first, end));
-                }
-                Layout::Mixed(_) => {
-                    for index in first..end {
-                        merged.append(run.keys[index], run.values(index, index + 1));
-                    }
-                }
-            }
+        while let Some((of_self, keys)) = next_of(&self.keys, &mut a, &other.keys, &mut b) {
+            merged.append(if of_self { &self } else { &other }, keys);
         }
         merged
     }
+
+    /// Takes keys out.
+    pub(super) fn remove(&mut self, keys: Range<usize>) {
+        let values = self.span(&keys);
+        if let Layout::Mixed(offsets) = &mut self.layout {
+            offsets.drain(keys.clone());
+            for offset in &mut offsets[keys.start..] {
+                *offset -= values.len();
+            }
+        }
+        self.columns.remove(values, keys.clone());
+        self.keys.drain(keys);
+    }
+}
+
+/// The next maximal part in the order of the keys of two lists without a common key: whether it is of the first one, and its
+/// indices. Moves the index of that list behind it.
+pub(super) fn next_of(
+    first: &[u64],
+    a: &mut usize,
+    second: &[u64],
+    b: &mut usize,
+) -> Option<(bool, Range<usize>)> {
+    let of_first = match (first.get(*a), second.get(*b)) {
+        (None, None) => return None,
+        (Some(x), Some(y)) => x < y,
+        (x, _) => x.is_some(),
+    };
+    let (keys, index, limit) = match of_first {
+        true => (first, a, second.get(*b)),
+        false => (second, b, first.get(*a)),
+    };
+    let end = match limit {
+        Some(&limit) => lower_bound(keys, *index, limit),
+        None => keys.len(),
+    };
+    Some((of_first, std::mem::replace(index, end)..end))
 }
 
 /// The first index from `from` on whose key is not less than `key`. Gallops, as it is usually near.

@@ -4,26 +4,31 @@
 //! is merged into the large one when it has grown. A request is a merge: it reads memory in order, and it sums maximal
 //! runs of neighbouring keys at once.
 
+mod segments;
+
 use elasticrun_collectives::Element;
+use segments::{Cursor, Segment, Where};
 
 use super::{
-    Combine, Expected, Found, Lens, Store, StoreError,
-    run::{Run, lower_bound},
+    Chunk, Combine, Expected, Found, Init, Lens, Store, StoreError,
+    columns::StateShape,
+    run::{Run, next_of},
 };
+use crate::core::ranges::KeyRange;
 
 /// Values of the keys that were pushed.
 #[derive(Debug)]
 pub struct SparseStore<T> {
     large: Run<T>,
     small: Run<T>,
+    /// Both runs have this state.
+    shape: StateShape<T>,
+    init: Init<T>,
 }
 
-impl<T> Default for SparseStore<T> {
+impl<T: Element> Default for SparseStore<T> {
     fn default() -> Self {
-        Self {
-            large: Run::default(),
-            small: Run::default(),
-        }
+        Self::new(Init::zeros())
     }
 }
 
@@ -32,25 +37,17 @@ const MIN_SMALL: usize = 1024;
 const SMALL_PART: usize = 16;
 const MAX_SMALL: usize = 1 << 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    Large,
-    Small,
-    Nowhere,
-}
-
-/// Neighbouring keys of a request that are neighbours in the store too, or are all not there.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    place: Where,
-    /// Index of the first key in the run.
-    index: usize,
-    /// Position of the first key in the request.
-    position: usize,
-    count: usize,
-}
-
 impl<T: Element> SparseStore<T> {
+    /// A store whose new keys begin with these values.
+    pub fn new(init: Init<T>) -> Self {
+        Self {
+            large: Run::default(),
+            small: Run::default(),
+            shape: StateShape::default(),
+            init,
+        }
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.large.len() + self.small.len()
@@ -61,98 +58,75 @@ impl<T: Element> SparseStore<T> {
         self.len() == 0
     }
 
-    fn run(&self, place: Where) -> &Run<T> {
+    fn run_mut(&mut self, place: Where) -> &mut Run<T> {
         match place {
-            Where::Small => &self.small,
-            _ => &self.large,
+            Where::Small => &mut self.small,
+            _ => &mut self.large,
         }
     }
 
-    /// Divides the keys of a request into segments, in order.
-    fn segments(
-        &self,
-        keys: &[u64],
-        mut each: impl FnMut(Segment) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let (large, small) = (&self.large.keys, &self.small.keys);
-        let (mut in_large, mut in_small) = (0, 0);
-        let mut position = 0;
-        while position < keys.len() {
-            let key = keys[position];
-            in_large = lower_bound(large, in_large, key);
-            let (place, index, run): (_, _, &[u64]) = if large.get(in_large) == Some(&key) {
-                (Where::Large, in_large, large)
-            } else {
-                in_small = lower_bound(small, in_small, key);
-                match small.get(in_small) == Some(&key) {
-                    true => (Where::Small, in_small, small),
-                    false => (Where::Nowhere, 0, &[]),
-                }
-            };
-            let count = match place {
-                Where::Nowhere => {
-                    // Up to the next key that is there.
-                    let next = |keys: &[u64], index: usize| keys.get(index).copied();
-                    let next = [next(large, in_large), next(small, in_small)];
-                    match next.into_iter().flatten().min() {
-                        Some(limit) => lower_bound(keys, position, limit) - position,
-                        None => keys.len() - position,
-                    }
-                }
-                _ => common_prefix(&keys[position..], &run[index..]),
-            };
-            each(Segment {
-                place,
-                index,
-                position,
-                count,
-            })?;
-            position += count;
-            match place {
-                Where::Large => in_large += count,
-                Where::Small => in_small += count,
-                Where::Nowhere => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares the lengths of a segment with those of a request.
-    fn check(
-        &self,
-        segment: Segment,
-        keys: &[u64],
-        expected: Expected<'_>,
-    ) -> Result<(), StoreError> {
-        let run = self.run(segment.place);
-        if let (Expected::Known(Lens::Uniform(given)), Some(stored)) = (expected, run.uniform())
-            && given == stored
-        {
-            return Ok(());
-        }
-        for step in 0..segment.count {
-            let position = segment.position + step;
-            let stored = run.len_at(segment.index + step);
-            match expected.len_at(position) {
-                Some(given) if given != stored => {
-                    let key = keys[position];
-                    return Err(StoreError::LenDiffers { key, stored, given });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+    /// Creates the state that is missing.
+    fn conform(&mut self, shape: StateShape<T>) {
+        self.shape.extend(shape);
+        self.large.conform(&self.shape);
+        self.small.conform(&self.shape);
     }
 
     fn insert(&mut self, new: Run<T>) {
         let limit = (self.large.len() / SMALL_PART).clamp(MIN_SMALL, MAX_SMALL);
         let behind = self.small.keys.is_empty() && self.large.keys.last() < new.keys.first();
-        let small = std::mem::take(&mut self.small).merged(new);
+        let small = std::mem::take(&mut self.small).merged(new, &self.shape);
         if behind || small.len() >= limit {
-            self.large = std::mem::take(&mut self.large).merged(small);
+            self.large = std::mem::take(&mut self.large).merged(small, &self.shape);
         } else {
             self.small = small;
         }
+    }
+
+    /// Adds new keys of a request, and combines their first values with what is pushed.
+    fn push_new(
+        &mut self,
+        missing: &[Segment],
+        keys: &[u64],
+        lens: Lens<'_>,
+        values: &[T],
+        combine: &impl Combine<T>,
+    ) {
+        let mut new = Run::default();
+        let mut pushed = Vec::new();
+        let mut new_lens = Vec::new();
+        let mut cursor = Cursor::default();
+        for &segment in missing {
+            let (first, end) = cursor.values(lens, segment);
+            let positions = segment.position..segment.position + segment.count;
+            let keys = &keys[positions.clone()];
+            let lens = match lens {
+                Lens::Mixed(lens) => Lens::Mixed(&lens[positions]),
+                uniform => uniform,
+            };
+            new.append_keys(keys, lens);
+            self.init.append(keys, lens, &mut new.columns.values);
+            if let Lens::Mixed(lens) = lens {
+                new_lens.extend_from_slice(lens);
+            }
+            pushed.extend_from_slice(&values[first..end]);
+        }
+        new.conform(&self.shape);
+        let keys = 0..new.len();
+        let lens = match lens {
+            Lens::Mixed(_) => Lens::Mixed(&new_lens),
+            uniform => uniform,
+        };
+        let values = new.span(&keys);
+        combine.combine(new.columns.cells(values, keys, lens, &pushed));
+        self.insert(new);
+    }
+
+    /// Indices of the keys of a range.
+    fn bounds(run: &Run<T>, range: KeyRange) -> (usize, usize) {
+        let first = run.keys.partition_point(|&key| key < range.first);
+        let end = run.keys.partition_point(|&key| key <= range.last);
+        (first, end.max(first))
     }
 }
 
@@ -164,49 +138,25 @@ impl<T: Element> Store<T> for SparseStore<T> {
         values: &[T],
         combine: impl Combine<T>,
     ) -> Result<(), StoreError> {
-        let mut found = Vec::new();
-        let mut missing = Vec::new();
-        let expected = Expected::Known(lens);
-        self.segments(keys, |segment| {
-            if segment.place == Where::Nowhere {
-                missing.push(segment);
-                return Ok(());
-            }
-            self.check(segment, keys, expected)?;
-            found.push(segment);
-            Ok(())
-        })?;
+        let (found, missing) = self.divide(keys, lens)?;
+        self.conform(combine.state());
         let mut cursor = Cursor::default();
         for segment in found {
             let (first, end) = cursor.values(lens, segment);
-            let run = match segment.place {
-                Where::Small => &mut self.small,
-                _ => &mut self.large,
-            };
-            let stored = run.values_mut(segment.index, segment.index + segment.count);
-            combine(stored, &values[first..end]);
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let mut new = Run::default();
-        let mut cursor = Cursor::default();
-        for segment in missing {
-            let (first, end) = cursor.values(lens, segment);
-            let (position, count) = (segment.position, segment.count);
             let lens = match lens {
-                Lens::Mixed(lens) => Lens::Mixed(&lens[position..position + count]),
+                Lens::Mixed(lens) => {
+                    Lens::Mixed(&lens[segment.position..segment.position + segment.count])
+                }
                 uniform => uniform,
             };
-            new.append_all(&keys[position..position + count], lens, &values[first..end]);
+            let run = self.run_mut(segment.place);
+            let keys = segment.index..segment.index + segment.count;
+            let stored = run.span(&keys);
+            combine.combine(run.columns.cells(stored, keys, lens, &values[first..end]));
         }
-        // A new key begins with zeros. What is combined with them is what was pushed, unless the rule is another one.
-        let pushed = new.values(0, new.len()).to_vec();
-        let len = new.len();
-        let stored = new.values_mut(0, len);
-        stored.fill(T::zeroed());
-        combine(stored, &pushed);
-        self.insert(new);
+        if !missing.is_empty() {
+            self.push_new(&missing, keys, lens, values, &combine);
+        }
         Ok(())
     }
 
@@ -234,13 +184,17 @@ impl<T: Element> Store<T> for SparseStore<T> {
                     let key = keys[position];
                     return Err(StoreError::UnknownKey { key });
                 };
-                let len = values.len() + lens.total(position, position + count);
-                values.resize(len, T::zeroed());
+                let lens = match lens {
+                    Lens::Mixed(lens) => Lens::Mixed(&lens[position..position + count]),
+                    uniform => uniform,
+                };
+                self.init
+                    .append(&keys[position..position + count], lens, &mut values);
                 return Ok(());
             }
             self.check(segment, keys, expected)?;
             let run = self.run(segment.place);
-            values.extend_from_slice(run.values(segment.index, segment.index + count));
+            values.extend_from_slice(run.values(segment.index..segment.index + count));
             if let Some(lens) = &mut lens {
                 lens.extend((0..count).map(|step| run.len_at(segment.index + step) as u32));
             }
@@ -249,35 +203,69 @@ impl<T: Element> Store<T> for SparseStore<T> {
         let lens = lens.filter(|lens| lens.windows(2).any(|pair| pair[0] != pair[1]));
         Ok(Found { values, lens })
     }
-}
 
-/// Where the values of ascending segments are in a request.
-#[derive(Debug, Default)]
-struct Cursor {
-    position: usize,
-    value: usize,
-}
-
-impl Cursor {
-    fn values(&mut self, lens: Lens<'_>, segment: Segment) -> (usize, usize) {
-        let first = self.value + lens.total(self.position, segment.position);
-        let end = first + lens.total(segment.position, segment.position + segment.count);
-        self.position = segment.position + segment.count;
-        self.value = end;
-        (first, end)
+    fn export(&self, range: KeyRange, max_bytes: usize) -> Chunk<T> {
+        let (mut large, large_end) = Self::bounds(&self.large, range);
+        let (mut small, small_end) = Self::bounds(&self.small, range);
+        let (large_keys, small_keys) =
+            (&self.large.keys[..large_end], &self.small.keys[..small_end]);
+        let mut run = Run::default();
+        let mut left = max_bytes;
+        while let Some((of_large, keys)) = next_of(large_keys, &mut large, small_keys, &mut small) {
+            let from = if of_large { &self.large } else { &self.small };
+            let mut end = keys.start;
+            while end < keys.end {
+                let bytes = self.shape.key_bytes(from.len_at(end));
+                if bytes > left && (end > keys.start || run.len() > 0) {
+                    break;
+                }
+                left = left.saturating_sub(bytes);
+                end += 1;
+            }
+            run.append(from, keys.start..end);
+            if end < keys.end {
+                let next = Some(from.keys[end]);
+                return Chunk { run, next };
+            }
+        }
+        Chunk { run, next: None }
     }
-}
 
-/// How many elements of both are equal from the start. Compares blocks, as long common parts are usual.
-fn common_prefix(a: &[u64], b: &[u64]) -> usize {
-    const BLOCK: usize = 64;
-    let max = a.len().min(b.len());
-    let mut count = 0;
-    while count + BLOCK <= max && a[count..count + BLOCK] == b[count..count + BLOCK] {
-        count += BLOCK;
+    fn import(&mut self, chunk: Chunk<T>) -> Result<(), StoreError> {
+        let mut run = chunk.run;
+        let lens: Vec<u32> = (0..run.len())
+            .map(|index| run.len_at(index) as u32)
+            .collect();
+        let (found, missing) = self.divide(&run.keys, Lens::Mixed(&lens))?;
+        self.conform(super::chunk::shape(&run));
+        run.conform(&self.shape);
+        for segment in found {
+            let own = self.run_mut(segment.place);
+            let values = own.span(&(segment.index..segment.index)).start;
+            let part = run.part(segment.position..segment.position + segment.count);
+            own.columns.replace(values, segment.index, part);
+        }
+        let new = match missing[..] {
+            [] => return Ok(()),
+            [all] if all.count == run.len() => run,
+            _ => {
+                let mut new = Run::default();
+                for segment in missing {
+                    new.append(&run, segment.position..segment.position + segment.count);
+                }
+                new
+            }
+        };
+        self.insert(new);
+        Ok(())
     }
-    let rest = a[count..max].iter().zip(&b[count..max]);
-    count + rest.take_while(|(a, b)| a == b).count()
+
+    fn remove(&mut self, range: KeyRange) {
+        for run in [&mut self.large, &mut self.small] {
+            let (first, end) = Self::bounds(run, range);
+            run.remove(first..end);
+        }
+    }
 }
 
 #[cfg(test)]
