@@ -50,9 +50,9 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Programs that tests need, each with the Debian package that contains it.
-PROGRAMS := /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge etcd=etcd-server openssl=openssl python3=python3
+PROGRAMS := g++=g++ gcc=gcc /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge etcd=etcd-server openssl=openssl python3=python3
 
-setup: ## Installs what the tests need: by apt as root sshd, ip, Slurm, etcd, openssl and Python's venv; cargo-nextest
+setup: ## Installs what the tests need: by apt as root gcc, g++, sshd, ip, Slurm, etcd, openssl and Python's venv; cargo-nextest
 	@missing=(); \
 	for each in $(PROGRAMS); do PATH="$$PATH:/usr/sbin" command -v "$${each%=*}" >/dev/null || missing+=("$${each#*=}"); done; \
 	$${PYTHON:-python3} -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \

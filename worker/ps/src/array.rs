@@ -1,14 +1,41 @@
 //! Arrays that are shared and not copied.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{any::Any, fmt, ops::Range, sync::Arc};
 
 use bytemuck::Pod;
 use bytes::Bytes;
 
 /// A part of a shared array. Cloning and slicing copy no element.
 pub struct Array<T> {
-    all: Arc<Vec<T>>,
+    all: Arc<Elements<T>>,
     range: Range<usize>,
+}
+
+enum Elements<T> {
+    Own(Vec<T>),
+    Foreign(Foreign<T>),
+}
+
+/// Elements that belong to the owner, such as an object of another language.
+struct Foreign<T> {
+    first: *const T,
+    len: usize,
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory is only read, and its owner, which keeps it alive, may be used by any thread.
+unsafe impl<T: Sync> Send for Foreign<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Foreign<T> {}
+
+impl<T> Elements<T> {
+    fn get(&self) -> &[T] {
+        match self {
+            Self::Own(all) => all,
+            // SAFETY: as the caller of `from_foreign` has promised.
+            Self::Foreign(all) => unsafe { std::slice::from_raw_parts(all.first, all.len) },
+        }
+    }
 }
 
 impl<T> Array<T> {
@@ -26,10 +53,35 @@ impl<T> Array<T> {
 }
 
 impl<T> Array<T> {
+    /// The elements at an address, without a copy. The owner is dropped, on any thread, when the last share of the array is: for
+    /// a request, when it is completed or the node has ended.
+    ///
+    /// # Safety
+    /// `first` is aligned and the address of `len` initialised elements. They stay there until the owner is dropped. Until the
+    /// request is completed nothing writes them.
+    pub unsafe fn from_foreign(first: *const T, len: usize, owner: impl Any + Send + Sync) -> Self {
+        let foreign = Foreign {
+            first,
+            len,
+            _owner: Box::new(owner),
+        };
+        Self {
+            all: Arc::new(Elements::Foreign(foreign)),
+            range: 0..len,
+        }
+    }
+
     /// The vector, if nobody shares it.
     pub(crate) fn into_vec(self) -> Result<Vec<T>, Self> {
         let range = self.range;
-        Arc::try_unwrap(self.all).map_err(|all| Self { all, range })
+        match Arc::try_unwrap(self.all) {
+            Ok(Elements::Own(all)) => Ok(all),
+            Ok(foreign) => Err(Self {
+                all: Arc::new(foreign),
+                range,
+            }),
+            Err(all) => Err(Self { all, range }),
+        }
     }
 }
 
@@ -64,7 +116,7 @@ impl<T> std::ops::Deref for Array<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.all[self.range.clone()]
+        &self.all.get()[self.range.clone()]
     }
 }
 
@@ -79,7 +131,7 @@ impl<T> From<Vec<T>> for Array<T> {
     fn from(all: Vec<T>) -> Self {
         let range = 0..all.len();
         Self {
-            all: Arc::new(all),
+            all: Arc::new(Elements::Own(all)),
             range,
         }
     }
@@ -120,5 +172,19 @@ mod tests {
         let array = array.into_vec().unwrap_err();
         drop(part);
         assert_eq!(array.into_vec().unwrap(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn foreign_elements_are_shared_until_the_last_part_is_gone() {
+        let owner = Arc::new(vec![1u64, 2, 3]);
+        // SAFETY: a clone of the owner keeps the elements alive, and nothing writes them.
+        let array = unsafe { Array::from_foreign(owner.as_ptr(), 3, Arc::clone(&owner)) };
+        let part = array.slice(1..3).bytes();
+        assert_eq!(part.as_ptr(), owner[1..].as_ptr().cast());
+        let array = array.into_vec().unwrap_err();
+        drop(array);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(part);
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 }

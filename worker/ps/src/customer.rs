@@ -198,10 +198,18 @@ impl Customer {
     /// # Errors
     /// The request failed, or was not answered in time.
     pub fn wait(&self, timestamp: Timestamp, limit: Duration) -> Result<(), Error> {
+        match self.wait_for(timestamp, limit) {
+            Some(result) => result,
+            None => self.give_up(timestamp, limit),
+        }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, and leaves a request alone that is not completed in time: it is `None` then.
+    pub fn wait_for(&self, timestamp: Timestamp, limit: Duration) -> Option<Result<(), Error>> {
         let start = Instant::now();
         let mut inner = self.lock();
         if !inner.tracker.has_begun(timestamp) {
-            return Err(Error::NoSuchRequest(timestamp.0));
+            return Some(Err(Error::NoSuchRequest(timestamp.0)));
         }
         // With others in flight, the receiving thread is at work anyway.
         if inner.tracker.result(timestamp).is_none() && inner.tracker.in_flight() == 1 {
@@ -211,18 +219,22 @@ impl Customer {
         }
         loop {
             if let Some(result) = inner.tracker.result(timestamp) {
-                return result;
+                return Some(result);
             }
-            let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                break;
-            };
+            let rest = limit.checked_sub(start.elapsed())?;
             inner.waiting += 1;
             let woken = self.changed.wait_timeout(inner, rest);
             inner = woken.unwrap_or_else(PoisonError::into_inner).0;
             inner.waiting -= 1;
         }
-        let missing = inner.tracker.missing(timestamp);
-        drop(inner);
+    }
+
+    /// Ends a request with [`Error::TimedOut`], unless it is completed.
+    ///
+    /// # Errors
+    /// This error, or that with which the request was completed.
+    pub fn give_up(&self, timestamp: Timestamp, limit: Duration) -> Result<(), Error> {
+        let missing = self.lock().tracker.missing(timestamp);
         let timestamp_number = timestamp.0;
         self.fail(
             timestamp,

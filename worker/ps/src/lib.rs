@@ -49,6 +49,7 @@ mod command;
 mod control;
 mod core;
 mod customer;
+pub mod dynamic;
 mod error;
 mod in_flight;
 mod net;
@@ -85,12 +86,13 @@ pub use core::{
     tracker::Timestamp,
 };
 pub use customer::{Callback, Customer};
+pub use elasticrun_collectives::{DType, Element};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;
 pub use optimizing::OptimizingHandler;
 pub use options::Options;
 pub use postoffice::Postoffice;
-pub use pull::{Expect, Pulled};
+pub use pull::{Expect, Memory, Pulled};
 pub use server::{Answer, Handler, KvPairs, KvServer, RequestMeta};
 pub use simple::{RequestHandler, ResponseHandler, SimpleApp, SimpleData};
 pub use summing::SummingHandler;

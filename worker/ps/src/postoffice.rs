@@ -3,10 +3,14 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use crate::{
-    core::node::{ALL_NODES, Group, NodeId, Recipients, Role},
+    core::{
+        node::{ALL_NODES, Group, NodeId, Recipients, Role},
+        ranges::RangeMap,
+    },
     error::Error,
     node::Node,
     options::Options,
@@ -89,6 +93,11 @@ impl Postoffice {
         recipients.into().node_ids(servers, workers)
     }
 
+    /// Which server has which keys.
+    pub fn range_map(&self) -> &RangeMap {
+        self.node().map()
+    }
+
     /// The nodes that this node knows to be dead: their connection broke without a goodbye, or they were silent for the
     /// heartbeat timeout.
     pub fn dead_nodes(&self) -> Vec<NodeId> {
@@ -100,7 +109,18 @@ impl Postoffice {
     /// # Errors
     /// A node is dead, or they do not come within the request timeout.
     pub fn barrier(&self, group: Group) -> Result<(), Error> {
-        self.node().barrier(group)
+        let limit = self.node().options.request_timeout;
+        self.node().barrier(group, Some(limit))
+    }
+
+    /// Waits until a request to any node can be sent without waiting, for so long. Returns whether that is so.
+    pub fn wait_for_space(&self, limit: Duration) -> bool {
+        self.node().wait_for_space(limit)
+    }
+
+    /// The options of the node.
+    pub fn options(&self) -> &Options {
+        &self.node().options
     }
 
     /// Sets what is called at the end of [`finalize`](Self::finalize).
@@ -113,13 +133,14 @@ impl Postoffice {
         *slot = Some(Box::new(callback));
     }
 
-    /// Ends the node, after a barrier of all nodes.
+    /// Ends the node, after a barrier of all nodes. Servers and the scheduler wait there for as long as the job takes, so this
+    /// barrier has no limit in time: it ends when all nodes are there, or one is lost.
     ///
     /// # Errors
-    /// Not all nodes come to the barrier. The node ends all the same.
+    /// A node is lost. The node ends all the same.
     pub fn finalize(&self) -> Result<(), Error> {
         self.node().settle();
-        let met = self.barrier(ALL_NODES);
+        let met = self.node().barrier(ALL_NODES, None);
         self.finalize_async();
         met
     }

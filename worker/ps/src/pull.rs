@@ -1,7 +1,10 @@
 //! The result of a pull: servers' answers are received straight into it.
 
 use std::{
+    any::Any,
+    fmt,
     mem::ManuallyDrop,
+    ptr::NonNull,
     sync::{Mutex, PoisonError},
 };
 
@@ -24,6 +27,55 @@ pub enum Expect {
     Lens(Array<u32>),
 }
 
+/// Where the values of a pull go.
+pub struct Memory<T>(Place<T>);
+
+enum Place<T> {
+    Own(Vec<T>),
+    Foreign {
+        first: *mut T,
+        len: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    },
+}
+
+impl<T> fmt::Debug for Memory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// A vector is taken over, and returned with the result. It gets the length of the result.
+impl<T> From<Vec<T>> for Memory<T> {
+    fn from(memory: Vec<T>) -> Self {
+        Self(Place::Own(memory))
+    }
+}
+
+impl<T> Memory<T> {
+    /// The elements at an address. [`Pulled::values`] is empty then. The owner is dropped, on any thread, when nothing is
+    /// received any more.
+    ///
+    /// # Safety
+    /// `first` is aligned and the address of `len` elements. They stay there until the owner is dropped. Until the request is
+    /// completed, nothing else reads or writes them. If it has failed, they may be written until the owner is dropped.
+    pub unsafe fn from_foreign(first: *mut T, len: usize, owner: impl Any + Send + Sync) -> Self {
+        Self(Place::Foreign {
+            first,
+            len,
+            owner: Box::new(owner),
+        })
+    }
+
+    /// The number of elements, if it cannot change.
+    pub(crate) fn fixed_len(&self) -> Option<usize> {
+        match &self.0 {
+            Place::Own(_) => None,
+            Place::Foreign { len, .. } => Some(*len),
+        }
+    }
+}
+
 /// What a pull got.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pulled<T> {
@@ -41,31 +93,58 @@ type Part<T> = (Vec<T>, Vec<u32>);
 pub(crate) struct Destination<T> {
     slices: Vec<Slice>,
     known: bool,
-    /// The values, if their number is known: a vector in its parts.
+    /// The values, if their number is known.
     base: *mut T,
     len: usize,
-    capacity: usize,
+    owner: Owner,
     parts: Mutex<Vec<Option<Part<T>>>>,
 }
 
-// SAFETY: the memory at `base` is owned by this value. Answers write disjoint slices of it, and it is read only when the
+/// What keeps the values alive.
+enum Owner {
+    /// They are a vector of this capacity, in its parts.
+    Vector { capacity: usize },
+    /// They belong to another one.
+    Other(#[allow(dead_code, reason = "it is there to be dropped")] Box<dyn Any + Send + Sync>),
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vector { .. } => "Vector",
+            Self::Other(_) => "Other",
+        })
+    }
+}
+
+// SAFETY: the memory at `base` is owned by this value, or kept alive by its owner for this value alone. Answers write disjoint slices of it, and it is read only when the
 // value is taken apart.
 unsafe impl<T: Send> Send for Destination<T> {}
 // SAFETY: as above; `receive` writes only the slice of its server, and a server answers a request once (PS1, PS2).
 unsafe impl<T: Send + Sync> Sync for Destination<T> {}
 
 impl<T: Element> Destination<T> {
-    /// A destination. `values` has the length of the result if this is known, and is empty otherwise.
-    pub(crate) fn new(slices: Vec<Slice>, known: bool, values: Vec<T>) -> Self {
-        let mut values = ManuallyDrop::new(values);
-        let parts = if known { 0 } else { slices.len() };
+    /// A destination for so many values. Without a number, the answers say it.
+    pub(crate) fn new(slices: Vec<Slice>, total: Option<usize>, memory: Memory<T>) -> Self {
+        let parts = if total.is_some() { 0 } else { slices.len() };
+        let (base, len, owner) = match memory.0 {
+            Place::Own(mut values) => {
+                values.resize(total.unwrap_or(0), T::zeroed());
+                let mut values = ManuallyDrop::new(values);
+                let capacity = values.capacity();
+                let owner = Owner::Vector { capacity };
+                (values.as_mut_ptr(), values.len(), owner)
+            }
+            Place::Foreign { first, len, owner } => (first, len, Owner::Other(owner)),
+        };
+        assert!(total.is_none_or(|total| total == len), "{len} values");
         Self {
-            base: values.as_mut_ptr(),
-            len: values.len(),
-            capacity: values.capacity(),
+            base,
+            len,
+            owner,
             parts: Mutex::new((0..parts).map(|_| None).collect()),
             slices,
-            known,
+            known: total.is_some(),
         }
     }
 
@@ -126,16 +205,9 @@ impl<T: Element> Destination<T> {
     }
 
     /// The result, once all servers have answered.
-    pub(crate) fn take(self) -> Pulled<T> {
+    pub(crate) fn take(mut self) -> Pulled<T> {
         if self.known {
-            let this = ManuallyDrop::new(self);
-            // SAFETY: these are the parts of the vector of `new`, and `this` is not dropped. Its other fields hold no memory
-            // but two lists, which are read once and dropped here.
-            let values = unsafe {
-                drop(std::ptr::read(&this.slices));
-                drop(std::ptr::read(&this.parts));
-                Vec::from_raw_parts(this.base, this.len, this.capacity)
-            };
+            let values = self.take_vector();
             return Pulled { values, lens: None };
         }
         let mut values = Vec::new();
@@ -154,9 +226,53 @@ impl<T: Element> Destination<T> {
     }
 }
 
+impl<T> Destination<T> {
+    /// Takes the vector away. It is empty if the values belong to another owner.
+    fn take_vector(&mut self) -> Vec<T> {
+        let Owner::Vector { capacity } = self.owner else {
+            return Vec::new();
+        };
+        // SAFETY: these are the parts of the vector of `new`, or of an empty one after the first call.
+        let values = unsafe { Vec::from_raw_parts(self.base, self.len, capacity) };
+        self.base = NonNull::dangling().as_ptr();
+        self.len = 0;
+        self.owner = Owner::Vector { capacity: 0 };
+        values
+    }
+}
+
 impl<T> Drop for Destination<T> {
     fn drop(&mut self) {
-        // SAFETY: these are the parts of the vector of `new`, which nothing else has taken.
-        drop(unsafe { Vec::from_raw_parts(self.base, self.len, self.capacity) });
+        drop(self.take_vector());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_vector_comes_back_with_the_length_of_the_result() {
+        let memory = Memory::from(vec![1.0f32, 2.0]);
+        let destination = Destination::new(Vec::new(), Some(3), memory);
+        assert_eq!(destination.take().values, [1.0, 2.0, 0.0]);
+        let memory = Memory::from(vec![1.0f32, 2.0]);
+        drop(Destination::new(Vec::new(), None, memory));
+    }
+
+    #[test]
+    fn foreign_memory_is_left_to_its_owner() {
+        let mut space = [1.0f32, 2.0];
+        let owner = Arc::new(());
+        // SAFETY: the array outlives the destination, and nothing uses it meanwhile.
+        let memory = unsafe { Memory::from_foreign(space.as_mut_ptr(), 2, Arc::clone(&owner)) };
+        assert_eq!(memory.fixed_len(), Some(2));
+        let destination = Destination::new(Vec::new(), Some(2), memory);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        assert!(destination.take().values.is_empty());
+        assert_eq!(Arc::strong_count(&owner), 1);
+        assert_eq!(space, [1.0, 2.0]);
     }
 }

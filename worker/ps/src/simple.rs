@@ -165,6 +165,22 @@ impl SimpleApp {
         }
     }
 
+    /// Answers a request with an error.
+    pub fn refuse(&self, request: &SimpleData, refusal: &Refusal) {
+        let inner = &self.inner;
+        let node = inner.node.id();
+        match &request.from {
+            Some(from) => inner.node.refuse(from, &request.header, refusal),
+            None => inner.customer.fail(
+                Timestamp(request.timestamp),
+                Error::Refused {
+                    node,
+                    refusal: refusal.clone(),
+                },
+            ),
+        }
+    }
+
     /// Waits until all recipients of a request have answered, for the request timeout.
     ///
     /// # Errors

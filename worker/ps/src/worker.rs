@@ -12,7 +12,7 @@ use crate::{
     array::Array,
     core::{
         frame::{Header, Kind, PULL, PUSH, REQUEST},
-        keys::{self, Lens},
+        keys::{self, KeyError, Lens},
         ranges::RangeMap,
         slicer::{Parts, Slice, parts_by_range, slices},
         tracker::Timestamp,
@@ -22,7 +22,7 @@ use crate::{
     in_flight::{InFlight, Pull},
     node::AnswerSink,
     postoffice::Postoffice,
-    pull::{Destination, Expect},
+    pull::{Destination, Expect, Memory},
 };
 
 /// Cuts the keys of a request: which keys go to which server.
@@ -156,7 +156,7 @@ impl<T: Element> KvWorker<T> {
         &self,
         keys: impl Into<Array<u64>>,
         expect: Expect,
-        memory: Vec<T>,
+        memory: impl Into<Memory<T>>,
         options: RequestOptions,
     ) -> Result<Pull<T>, Error> {
         let keys = keys.into();
@@ -183,7 +183,7 @@ impl<T: Element> KvWorker<T> {
             slices: &slices,
         };
         let known = !matches!(expect, Expect::Unknown);
-        self.begin_pull(&request, known, memory, options)
+        self.begin_pull(&request, known, memory.into(), options)
     }
 
     /// Adds values and reads the sums. The result has as many values for each key as were pushed.
@@ -206,7 +206,7 @@ impl<T: Element> KvWorker<T> {
         &self,
         keys: impl Into<Array<u64>>,
         values: impl Into<Array<T>>,
-        memory: Vec<T>,
+        memory: impl Into<Memory<T>>,
         options: RequestOptions,
     ) -> Result<Pull<T>, Error> {
         let (keys, values) = (keys.into(), values.into());
@@ -221,7 +221,7 @@ impl<T: Element> KvWorker<T> {
             flags: REQUEST | PUSH | PULL,
             slices: &slices,
         };
-        self.begin_pull(&request, true, memory, options)
+        self.begin_pull(&request, true, memory.into(), options)
     }
 
     /// Waits for a push, for the request timeout.
@@ -251,13 +251,21 @@ impl<T: Element> KvWorker<T> {
         &self,
         request: &Request<'_, T>,
         known: bool,
-        memory: Vec<T>,
+        memory: Memory<T>,
         options: RequestOptions,
     ) -> Result<Pull<T>, Error> {
         let total = request.slices.last().map_or(0, |slice| slice.values_end);
-        let mut memory = memory;
-        memory.resize(if known { total } else { 0 }, T::zeroed());
-        let destination = Arc::new(Destination::new(request.slices.to_vec(), known, memory));
+        let total = known.then_some(total);
+        if let Some(space) = memory.fixed_len()
+            && total != Some(space)
+        {
+            return Err(KeyError::Memory {
+                values: total.unwrap_or(0),
+                space,
+            }
+            .into());
+        }
+        let destination = Arc::new(Destination::new(request.slices.to_vec(), total, memory));
         let shared = Arc::clone(&destination);
         let timestamp = self.begin(request, options, |timestamp| {
             let mut pulls = self

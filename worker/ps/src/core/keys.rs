@@ -56,6 +56,14 @@ pub enum KeyError {
         /// The limit.
         max: u64,
     },
+    /// The memory for the result of a pull has another size.
+    #[error("the pull has {values} values, but there is memory for {space}")]
+    Memory {
+        /// Number of values.
+        values: usize,
+        /// Number of values that the memory holds.
+        space: usize,
+    },
 }
 
 /// How many values each key has.

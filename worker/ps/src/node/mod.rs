@@ -153,6 +153,17 @@ impl Node {
         connection.send(frame, pace)
     }
 
+    /// Waits until all connections have space, for so long. Returns whether they have: a broken one has, as it refuses at once.
+    pub(crate) fn wait_for_space(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        connections.iter().all(|connection| {
+            let rest = limit.saturating_sub(start.elapsed());
+            let waited = connection.wait_for_space(rest);
+            !matches!(waited, Err(Error::BackPressure { .. }))
+        })
+    }
+
     fn send_control(&self, connection: &Arc<Connection>, message: &Control) -> Result<(), Error> {
         let body = serde_json::to_vec(message).expect("a control message is plain data");
         let header = Header {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{Control, Node, lock};
@@ -64,8 +64,12 @@ impl Node {
         }
     }
 
-    /// Waits until all nodes of a group are here.
-    pub(crate) fn barrier(self: &Arc<Self>, group: Group) -> Result<(), Error> {
+    /// Waits until all nodes of a group are here, for so long. Without a limit, it ends when they are, or one is lost.
+    pub(crate) fn barrier(
+        self: &Arc<Self>,
+        group: Group,
+        limit: Option<Duration>,
+    ) -> Result<(), Error> {
         if self.is_stopped() {
             return Err(Error::Finalized);
         }
@@ -82,7 +86,6 @@ impl Node {
             SCHEDULER => self.arrived(SCHEDULER, group),
             _ => self.send_control(&self.connection(SCHEDULER)?, &Control::Barrier { group })?,
         }
-        let limit = self.options.request_timeout;
         let start = Instant::now();
         let mut waiting = lock(&self.waiting);
         loop {
@@ -99,16 +102,24 @@ impl Node {
             if let Some(error) = &waiting.scheduler_lost {
                 return Err(self.why_no_barrier(group, error));
             }
-            let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                return Err(Error::BarrierTimedOut {
-                    group,
-                    waited: limit,
-                });
+            let rest = match limit {
+                // A loss is noticed by the heartbeats, and notified.
+                None => Duration::MAX,
+                Some(limit) => match limit.checked_sub(start.elapsed()) {
+                    Some(rest) => rest,
+                    None => {
+                        return Err(Error::BarrierTimedOut {
+                            group,
+                            waited: limit,
+                        });
+                    }
+                },
             };
             let woken = self.changed.wait_timeout(waiting, rest);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+
     /// The scheduler may have ended because a node of the group is dead. That node is the reason then.
     fn why_no_barrier(&self, group: Group, lost: &Error) -> Error {
         let (servers, workers) = self.counts();
