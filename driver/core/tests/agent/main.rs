@@ -10,3 +10,4 @@ mod ends;
 mod replica;
 mod returning;
 mod rounds;
+mod servers;
