@@ -14,7 +14,10 @@ installed, two groups of half of the workers hold the whole state each. The grou
 state from the other group; `others` is the time until that one has gone on. The time has the call of build() in it. It is also given apart: the longest
 one of all ranks.
 
-The bound is 150 ms, and the bytes that the workers have copied at half of the bandwidth of memcpy by one thread. It is for the
+`refill` is elasticrun with one replica group of 4 workers and a spare, which takes the place and the shard of the killed worker: the
+world after a kill has as many workers as the one before.
+
+The bound is 150 ms, or 60 ms for `refill`, and the bytes that the workers have copied at half of the bandwidth of memcpy by one thread. It is for the
 time without build().
 """
 
@@ -43,7 +46,9 @@ FIRST_STEPS, STEPS = 2, 1
 TIMEOUT = 300.0
 #: Seconds until a killed worker is replaced, for a round without it and without the imports of its replacement.
 COOLDOWN = 15
-BASE_MS = 150.0
+BASE_MS = {"elasticrun": 150.0, "refill": 60.0}
+#: Workers of a replica group of `refill`.
+GROUP = 4
 
 #: Titles of columns, and what they have.
 COLUMNS = [
@@ -105,6 +110,9 @@ class Job:
         self.commits: list[float] = []
         #: The last step that all have committed.
         self._step = 0
+        #: Workers that have come to the loop of rounds, and those that were killed.
+        self._ready: set[int] = set()
+        self._killed: set[int] = set()
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 self._command(), env=environment, stdout=log, stderr=log, start_new_session=True
@@ -117,6 +125,12 @@ class Job:
                 str(_binary.find()), "-np", count, "--min-np", "1", "--max-np", count, "--replica-group-size", "all",
                 "--max-host-failures", "0", "--blacklist-cooldown-range", f"{COOLDOWN}s", f"{COOLDOWN}s", "--last-call", "0",
                 *WORKER, "elasticrun",
+            ]  # fmt: skip
+        if self.framework == "refill":
+            return [
+                str(_binary.find()), "-H", f"localhost:{self.workers + 1}", "-np", count, "--min-np", count, "--max-np", count,
+                "--spares", "1", "--replica-group-size", count, "--max-host-failures", "0",
+                "--blacklist-cooldown-range", f"{COOLDOWN}s", f"{COOLDOWN}s", "--last-call", "0", *WORKER, "elasticrun",
             ]  # fmt: skip
         if self.framework == "torchft":
             return [*TORCHFT, "groups", count]
@@ -131,20 +145,25 @@ class Job:
         """
         pids = self._until_trained(STEPS if number else FIRST_STEPS)
         victim = pids[number % self.workers]
+        self._killed.add(victim)
         killed = time.monotonic_ns()
         os.kill(victim, signal.SIGKILL)
-        goes_on = self.framework == "elasticrun"
+        refills = self.framework == "refill"
+        goes_on = refills or self.framework == "elasticrun"
         others = set(pids) - {victim}
         entered: dict[int, Report] = {}
         #: Under torchft, when the other group has gone on.
         apart: dict[int, int] = {}
-        count = {"elasticrun": len(others), "torchrun": self.workers, "torchft": self.workers // 2}[self.framework]
+        count = self.workers // 2 if self.framework == "torchft" else self.workers
+        #: The size of the next world.
+        size_then = len(others) if self.framework == "elasticrun" else self.workers
+        count = min(count, size_then)
 
         def is_enough(report: Report) -> bool:
             if report["kind"] == "entered" and report["ns"] > killed:
                 pid, size = report["pid"], report["size"]
-                is_next = pid in others if goes_on else pid not in pids
-                if is_next and size == (len(others) if goes_on else self.workers):
+                is_next = pid != victim if refills else pid in others if goes_on else pid not in pids
+                if is_next and size == size_then:
                     entered.setdefault(pid, report)
                 elif pid in others and size == self.workers // 2:
                     apart.setdefault(pid, report["ns"])
@@ -178,7 +197,9 @@ class Job:
         counts: dict[int, int] = {}
 
         def is_enough(report: Report) -> bool:
-            if report["size"] != self.workers:
+            if report["kind"] == "ready":
+                self._ready.add(report["pid"])
+            elif report["size"] != self.workers:
                 counts.clear()
             elif report["kind"] == "committed":
                 pid = report["pid"]
@@ -187,7 +208,9 @@ class Job:
                 if counts[pid] > 1:
                     self.steps.append(report["step_ns"] / 1e6)
                     self.commits.append(report["commit_ns"] / 1e6)
-            return sum(count >= steps for count in counts.values()) == self.workers
+            # A spare that has not entered a world yet takes part in the next one.
+            has_spare = self.framework != "refill" or bool(self._ready - counts.keys() - self._killed)
+            return has_spare and sum(count >= steps for count in counts.values()) == self.workers
 
         self._reports.until(is_enough)
         return sorted(pid for pid, count in counts.items() if count >= steps)
@@ -248,10 +271,10 @@ def commits(workers: int, size: int, trials: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=float, default=2e9, help="bytes of the state in all")
-    parser.add_argument("--workers", default="8", help="numbers of workers, with commas")
+    parser.add_argument("--workers", default="4,8", help="numbers of workers, with commas")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--peer-trials", type=int, default=3)
-    parser.add_argument("--frameworks", default="torchrun,elasticrun", help="in this order")
+    parser.add_argument("--frameworks", default="torchrun,elasticrun,refill", help="in this order")
     parser.add_argument("--torchft", metavar="DIRECTORY", help="where torchft is installed")
     options = parser.parse_args()
     size = int(options.bytes)
@@ -275,12 +298,14 @@ def main() -> None:
         for workers in (int(word) for word in options.workers.split(",")):
             rows: dict[str, dict[str, Any]] = {}
             for framework in frameworks:
-                trials = options.trials if framework == "elasticrun" else options.peer_trials
+                if framework == "refill" and workers != GROUP:
+                    continue
+                trials = options.trials if framework in BASE_MS else options.peer_trials
                 subfolder = tempfile.mkdtemp(dir=folder)
                 row = measure(framework, workers, size, trials, subfolder, options.torchft)
                 rows[framework] = row
-                if framework == "elasticrun" and "whole" in row:
-                    row["bound"] = round(BASE_MS + row["copied_mb"] * 1e6 / (0.5 * bandwidth) * 1e3, 1)
+                if framework in BASE_MS and "whole" in row:
+                    row["bound"] = round(BASE_MS[framework] + row["copied_mb"] * 1e6 / (0.5 * bandwidth) * 1e3, 1)
                     row["to bound"] = round(row["without build"] / row["bound"], 2)
                 peer = rows.get("torchrun", {}).get("whole")
                 if peer and "whole" in row:

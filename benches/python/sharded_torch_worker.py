@@ -2,9 +2,9 @@
 
 Started as `sharded_torch_worker.py elasticrun|torchrun|commit`. SHARDED_BYTES is the number of bytes of the state in all:
 parameters in float32 and two moments of each. `elasticrun` and `torchrun` send datagrams of JSON to the socket
-SHARDED_SOCKET: when a round has begun, just before the first forward pass (`kind` is `entered`), and after each committed
-step (`committed`). Under torchrun, a commit is a checkpoint of torch.distributed.checkpoint in SHARDED_CHECKPOINTS, which all
-ranks load after a restart. `commit` measures commits, and rank 0 prints JSON.
+SHARDED_SOCKET: under elasticrun when the worker is ready for its first round (`kind` is `ready`), when a round has begun, just
+before the first forward pass (`entered`), and after each committed step (`committed`). Under torchrun, a commit is a checkpoint of
+torch.distributed.checkpoint in SHARDED_CHECKPOINTS, which all ranks load after a restart. `commit` measures commits, and rank 0 prints JSON.
 """
 
 import json
@@ -125,6 +125,7 @@ def elasticrun() -> None:
             now = time.monotonic_ns()
             reports.send("committed", size=er.size(), step=state.step, step_ns=stepped - begun, commit_ns=now - stepped)
 
+    reports.send("ready")
     train(state)
 
 

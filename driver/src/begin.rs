@@ -13,6 +13,7 @@ use crate::{
     environment, join_token,
     join_tokens::JoinTokens,
     journal::{self, Configuration, Entries, Epoch, EtcdRun, Journal, Notice},
+    parameter_servers,
     seed::seed,
     trust::Trust,
 };
@@ -136,7 +137,12 @@ impl Begin {
                     (None, Some(_)) => Some(JoinTokens::new(join_token::unlimited()?, None)),
                     (None, None) => None,
                 };
-                let sent = environment::sent(launch.worker_env, &launch.env);
+                let mut sent = environment::sent(launch.worker_env, &launch.env);
+                if settings.parameter_servers.is_some() {
+                    let port = parameter_servers::free_port(settings)
+                        .context("no port for the scheduler of the parameter servers")?;
+                    sent.variables.extend([parameter_servers::variable(port)]);
+                }
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
                     trust: Trust::new(&run_id, tokens)?,

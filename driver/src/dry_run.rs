@@ -5,7 +5,7 @@ use std::fmt::Write;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use crate::config::{
-    Config, Mode, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source, Workers,
+    Config, Mode, ParameterServers, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source, Workers,
     launcher_of,
 };
 
@@ -57,6 +57,7 @@ pub fn describe(settings: &Settings, config: &Config, notes: &[String]) -> Strin
     headline(&mut text, settings);
     restarts(&mut text, settings);
     replica_groups(&mut text, settings);
+    parameter_servers(&mut text, settings);
     let command: Vec<_> = settings
         .command
         .iter()
@@ -134,6 +135,22 @@ fn replica_groups(text: &mut String, settings: &Settings) {
             ),
         ),
     }
+}
+
+/// Describes the parameter servers.
+fn parameter_servers(text: &mut String, settings: &Settings) {
+    let Some(ParameterServers { servers, replicas }) = settings.parameter_servers else {
+        return;
+    };
+    let copies = match replicas {
+        0 => "each value is on one server, and lost with it".to_owned(),
+        1 => "each value is on 2 servers".to_owned(),
+        _ => format!("each value is on {} servers", replicas + 1),
+    };
+    line(
+        text,
+        format_args!("parameter servers beside the workers: {servers}; {copies}"),
+    );
 }
 
 /// Describes the effect of a failure or a change on the workers' processes.

@@ -28,6 +28,7 @@ mod join_tokens;
 pub mod journal;
 mod launch;
 mod logging;
+pub mod parameter_servers;
 pub mod plugins;
 pub mod python_exec;
 mod recording;

@@ -29,6 +29,7 @@ use crate::{
     join_token, join_tokens, journal,
     launch::{AgentLog, Launcher},
     logging,
+    parameter_servers::{self, Scheduler},
     recording::Recording,
     report::{Reporter, Terminal, signal_text},
     run_loop::{Driver, Ended},
@@ -76,6 +77,11 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     };
     let listener = port.open()?;
     let setup = setup(&settings, &identity);
+    // Before the first host: agents start servers and workers, which look for it.
+    let _scheduler = match &setup.parameter_servers {
+        Some(servers) => Some(Scheduler::start(&settings, servers, saved.is_some())?),
+        None => None,
+    };
     let Identity {
         run_id,
         epoch,
@@ -257,7 +263,7 @@ fn stopped_at_start(terminal: &Terminal, signal: i32) -> u8 {
 pub(crate) fn code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Succeeded => exit::SUCCESS,
-        Outcome::WorkerFailed(_) => exit::WORKER_FAILED,
+        Outcome::WorkerFailed(_) | Outcome::ServersFailed { .. } => exit::WORKER_FAILED,
         Outcome::TimedOut { .. } => exit::TOO_FEW_WORKERS,
         Outcome::ResetLimit { .. } => exit::RESET_LIMIT,
         Outcome::DiscoveryFailed { .. } => exit::DISCOVERY_FAILED,
@@ -347,6 +353,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::RestartMode::Process => core::RestartMode::Process,
             config::RestartMode::Auto => core::RestartMode::Auto,
         },
+        servers: (settings.parameter_servers).map_or(0, |servers| servers.servers.get()),
         size_multiple: settings.workers.size_multiple.get(),
         replica_group_size: match settings.workers.replica_group_size {
             config::ReplicaGroupSize::ONE => core::ReplicaGroupSize::One,
@@ -403,6 +410,7 @@ fn setup(settings: &Settings, identity: &Identity) -> Setup {
             interval: replication.interval,
             bandwidth: replication.bandwidth,
         }),
+        parameter_servers: parameter_servers::setup(settings, identity),
         preload: match &settings.launch.preload {
             config::Preload::None => None,
             config::Preload::Auto => Some(Preload::Auto),

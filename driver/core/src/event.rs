@@ -145,6 +145,8 @@ pub struct AgentConnected {
     pub replicas: bool,
     /// The agent can keep shards of a divided state for other hosts.
     pub cuts: bool,
+    /// The agent can run parameter servers.
+    pub servers: bool,
     /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
     /// The random number of the agent's process, if it has one.
@@ -412,6 +414,29 @@ pub enum Decision {
     CooldownOver {
         /// The host or slot that may be used again.
         domain: Domain,
+    },
+    /// A parameter server starts.
+    ServerStarted {
+        /// The host on which it runs.
+        host: HostId,
+        /// The server.
+        process: Process,
+    },
+    /// A parameter server has failed.
+    ServerFailed {
+        /// The host on which it ran.
+        host: HostId,
+        /// The server.
+        process: Process,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// A parameter server has left a host that goes away.
+    ServerStopped {
+        /// The host on which it ran.
+        host: HostId,
+        /// The server.
+        process: Process,
     },
     /// A worker is asked to stop.
     Stopped {

@@ -60,6 +60,7 @@
 //!   or each shard is on more than K machines without copies: [`shard_keepers`].
 //! - **R18** A round has whole replica groups, and each group has each shard once: [`seats`].
 //! - **R19** A survivor keeps its shard if it can, and a replica group of survivors goes on as it is: [`seats`].
+//! - **R20** A parameter server is started once, runs while the job wants it, and does not outlive its agent: [`Settings::servers`].
 
 #![forbid(unsafe_code)]
 

@@ -48,6 +48,11 @@ pub enum Outcome {
         /// The id of that run; none for the latest run.
         run: Option<String>,
     },
+    /// Parameter servers failed one after the other.
+    ServersFailed {
+        /// How many.
+        failures: u32,
+    },
     /// The user ended the job.
     Stopped {
         /// The signal that carried the request.

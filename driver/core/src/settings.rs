@@ -118,6 +118,8 @@ pub struct Settings {
     pub resume_from: Option<ResumeFrom>,
     /// The effect of a failure or a change on processes. Without effect in a job that is not elastic.
     pub restart_mode: RestartMode,
+    /// The number of parameter servers that run beside the workers.
+    pub servers: u32,
     /// The number of workers that hold one whole state together.
     pub replica_group_size: ReplicaGroupSize,
     /// A round has a multiple of so many workers, at least 1. `np`, `min_np` and `max_np` are multiples of it, and of the size of a
@@ -176,6 +178,7 @@ impl Settings {
             durable: false,
             resume_from: None,
             restart_mode: RestartMode::Auto,
+            servers: 0,
             replica_group_size: ReplicaGroupSize::One,
             size_multiple: 1,
         }

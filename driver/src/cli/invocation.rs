@@ -38,6 +38,8 @@ pub enum Invocation {
     Hosts(HostsRequest),
     /// Run the plugin in this file. Only a driver starts it.
     PluginHost(PathBuf),
+    /// Run the scheduler of parameter servers. Only a driver starts it.
+    Scheduler,
 }
 
 /// The command `hosts`.

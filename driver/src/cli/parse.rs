@@ -12,7 +12,7 @@ use crate::{
         Config, Error, Hosts, Mode, Origin, PREFIX, Settings, Sources, Variable, idle_slots,
         unknown_variables,
     },
-    discovery, dry_run,
+    discovery, dry_run, parameter_servers,
     signals::StopSignals,
 };
 
@@ -48,6 +48,7 @@ pub fn parse(
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),
+        Some(parameter_servers::SCHEDULER) => Ok(Invocation::Scheduler),
         Some("completions") => completions::parse(strings(words.skip(1))?),
         Some("man") => man::parse(strings(words.skip(1))?),
         Some("plugin") => plugin::parse(strings(words.skip(1))?),

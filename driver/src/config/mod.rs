@@ -31,6 +31,7 @@ mod local_ranks;
 mod locality;
 mod nearest;
 mod network;
+mod parameter_servers;
 mod paths;
 mod plugin;
 mod prefix_template;
@@ -73,8 +74,8 @@ pub(crate) use paths::reason;
 pub use prefix_template::{Labels, PrefixTemplate};
 pub use preload::Preload;
 pub use settings::{
-    Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
-    Timeouts, Workers,
+    Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, ParameterServers, Prefix,
+    Settings, Source, Ssh, Timeouts, Workers,
 };
 pub use size::Size;
 pub use source::{FlagWords, Sources};

@@ -14,7 +14,7 @@ use super::{
     layer::Origin,
     locality::launcher_of,
     network::check_interfaces,
-    paths, replica_groups, replication,
+    parameter_servers, paths, replica_groups, replication,
     settings::{
         Failures, Hosts, Join, Journal, Launch, Mode, Output, Prefix, Settings, Source, Ssh,
         Timeouts,
@@ -68,6 +68,7 @@ impl Settings {
             journal: journal(config)?,
             supervise: config.supervise.value,
             replication: replication::replication(config, mode)?,
+            parameter_servers: parameter_servers::parameter_servers(config)?,
             durable: durable::durable(config)?,
             launch,
             output: output(config)?,

@@ -48,12 +48,23 @@ pub struct Settings {
     pub supervise: bool,
     /// How commits are replicated; none: not at all.
     pub replication: Option<Replication>,
+    /// The parameter servers beside the workers; none: no servers.
+    pub parameter_servers: Option<ParameterServers>,
     /// Where commits are written durably; none: nowhere.
     pub durable: Option<Durable>,
     /// How agents come to their hosts.
     pub launch: Launch,
     /// What is written where.
     pub output: Output,
+}
+
+/// Parameter servers beside the workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParameterServers {
+    /// How many run.
+    pub servers: NonZeroU32,
+    /// The number of further servers that hold each value, less than `servers`.
+    pub replicas: u32,
 }
 
 /// Whether a failed worker ends the job.

@@ -202,6 +202,12 @@ settings! {
         slots_per_host "slots-per-host" "N|auto": SlotsPerHost = SlotsPerHost::Auto,
             |arg| arg.visible_alias("slots");
     }
+    "Parameter servers" {
+        /// Parameter servers to run beside the workers, as the same command with DMLC_ROLE=server; docs/parameter-server.md
+        ps "ps" "N": u32 = 0, plain;
+        /// Further servers that hold each value, so that as many may fail at once [default: 1, or 0 with one server]
+        ps_replicas "ps-replicas" "K": Option<u32> = None, plain;
+    }
     "Hosts" {
         /// Fixed hosts with their slots: a:4,b:4 [default: localhost:NP]
         hosts "hosts" "HOST:SLOTS,...": Option<HostList> = None, |arg| arg.short('H');

@@ -1,4 +1,4 @@
-//! `--output-filename`: DIR/rank.NNN/{stdout,stderr}, and the files of [`Filtered`].
+//! `--output-filename`: DIR/rank.NNN/{stdout,stderr}, DIR/server.NNN of parameter servers, and the files of [`Filtered`].
 //!
 //! - F1 A restarted worker appends after a line that names its start. Nothing is truncated.
 //! - F2 A file has the bytes of its rank. Both files exist from the first bytes of the rank on.
@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::{self, File},
     io::{self, Write},
     os::fd::OwnedFd,
@@ -14,7 +15,7 @@ use std::{
     time::SystemTime,
 };
 
-use elasticrun_protocol::{HostId, Process, Rank};
+use elasticrun_protocol::{HostId, Process, Rank, control::Output};
 use nix::{
     errno::Errno,
     fcntl::{OFlag, open, openat},
@@ -26,7 +27,7 @@ use super::{
     filtered::Filtered,
     queue::{Piece, Receiver},
 };
-use crate::{config::Output, report::Terminal};
+use crate::{config, report::Terminal};
 
 /// Size limit of the output of one job in one file: 1 GiB.
 const CAP: u64 = 1 << 30;
@@ -39,7 +40,7 @@ const MAX_WRITE: usize = 16 << 10;
 pub(super) struct Files {
     path: PathBuf,
     directory: OwnedFd,
-    open: BTreeMap<Option<Rank>, [Stream; 2]>,
+    open: BTreeMap<Owner, [Stream; 2]>,
     cap: u64,
     /// The lines of each stream that pass its filters, if it has any.
     filtered: [Option<Filtered>; 2],
@@ -76,7 +77,7 @@ impl Files {
     ///
     /// # Errors
     /// The error of the system.
-    pub(super) fn with_filters(mut self, settings: &Output) -> io::Result<Self> {
+    pub(super) fn with_filters(mut self, settings: &config::Output) -> io::Result<Self> {
         let filters = [&settings.stdout_filters, &settings.stderr_filters];
         let names = ["filtered_stdout.log", "filtered_stderr.log"];
         for ((filters, name), filtered) in filters.into_iter().zip(names).zip(&mut self.filtered) {
@@ -112,8 +113,8 @@ impl Files {
         let (path, directory) = (&self.path, &self.directory);
         let streams = self
             .open
-            .entry(output.rank)
-            .or_insert_with(|| open_streams(path, directory, output.rank, &mut warnings));
+            .entry(Owner::of(output))
+            .or_insert_with_key(|owner| open_streams(path, directory, *owner, &mut warnings));
         let stream = &mut streams[usize::from(output.stderr)];
         let writer = (piece.host.clone(), output.process);
         if let Err(error) = stream.write(writer, output.as_bytes(), self.cap, progress) {
@@ -126,14 +127,39 @@ impl Files {
     }
 }
 
-/// Opens the directory and both files of a rank.
+/// Whose output a directory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Rank(Option<Rank>),
+    Server(u32),
+}
+
+impl Owner {
+    fn of(output: &Output) -> Self {
+        let server = output.process.server_number();
+        server.map_or(Self::Rank(output.rank), Self::Server)
+    }
+}
+
+/// The name of the directory.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank(Some(rank)) => write!(f, "rank.{:03}", rank.0),
+            Self::Rank(None) => f.write_str("rank.none"),
+            Self::Server(number) => write!(f, "server.{number:03}"),
+        }
+    }
+}
+
+/// Opens the directory and both files of a rank or server.
 fn open_streams(
     path: &Path,
     directory: &OwnedFd,
-    rank: Option<Rank>,
+    owner: Owner,
     warnings: &mut Vec<String>,
 ) -> [Stream; 2] {
-    let rank = rank.map_or("rank.none".to_owned(), |rank| format!("rank.{:03}", rank.0));
+    let rank = owner.to_string();
     ["stdout", "stderr"].map(|name| {
         let mut stream = Stream {
             path: path.join(&rank).join(name),

@@ -112,9 +112,10 @@ pub(super) fn write_prefix(prefix: &Prefix, piece: &Piece, now: SystemTime, out:
         return;
     }
     let stream = if output.stderr { "stderr" } else { "stdout" };
-    let _ = match output.rank {
-        Some(rank) => write!(out, "[{rank}]<{stream}>:"),
-        None => write!(out, "[-]<{stream}>:"),
+    let _ = match (output.process.server_number(), output.rank) {
+        (Some(number), _) => write!(out, "[server {number}]<{stream}>:"),
+        (None, Some(rank)) => write!(out, "[{rank}]<{stream}>:"),
+        (None, None) => write!(out, "[-]<{stream}>:"),
     };
 }
 

@@ -136,6 +136,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         durable: register.durable,
         replicas: register.replicas,
         cuts: register.cuts,
+        servers: register.servers,
         task: register.task,
         agent: register.agent,
         // Each version with TLS has the messages of a return.

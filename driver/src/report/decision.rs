@@ -196,6 +196,13 @@ pub(super) fn line(decision: &Decision, first: bool) -> Option<String> {
         Decision::DurableFailed { host, why } => format!(
             "warning: host {host} cannot write commits durably: {why}; training goes on"
         ),
+        Decision::ServerStarted { host, process } => format!("{process} starts on host {host}"),
+        Decision::ServerFailed {
+            host,
+            process,
+            exit,
+        } => format!("warning: {process} on host {host}: {exit}; another one takes its place"),
+        Decision::ServerStopped { host, process } => format!("{process} has left host {host}"),
         Decision::Interrupting { round, cause } => {
             format!("round {round} is left at the next common commit: {cause}")
         }

@@ -239,6 +239,22 @@ impl Event {
                 "durable_commit_refused",
                 [json!({"host": host, "reason": why})],
             ),
+            Decision::ServerStarted { host, process } => Self::info(
+                "server_started",
+                [json!({"host": host, "server": process.server_number()})],
+            ),
+            Decision::ServerFailed {
+                host,
+                process,
+                exit,
+            } => Self::warn(
+                "server_failed",
+                [json!({"host": host, "server": process.server_number(), "exit": exit.to_string()})],
+            ),
+            Decision::ServerStopped { host, process } => Self::info(
+                "server_stopped",
+                [json!({"host": host, "server": process.server_number()})],
+            ),
             Decision::DurableNone => Self::info("durable_commit_none", []),
             Decision::DurableUnused => Self::warn("durable_commit_unused", []),
             Decision::DurableFailed { host, why } => Self::warn(
@@ -341,6 +357,9 @@ impl Event {
             Outcome::DiscoveryFailed { why } => ("discovery_failed", json!({"reason": why})),
             Outcome::NoStateLeft => ("state_lost", json!({})),
             Outcome::NothingToResume { run } => ("nothing_to_resume", json!({"from_run": run})),
+            Outcome::ServersFailed { failures } => {
+                ("servers_failed", json!({"failures": failures}))
+            }
             Outcome::Stopped { signal } => ("stopped", json!({"signal": signal})),
         };
         let failure = failure.map(|failure| {
@@ -566,7 +585,17 @@ mod tests {
             },
             Decision::DurableLoading { .. } => Decision::DurableRefused { host, why },
             Decision::DurableRefused { .. } => Decision::DurableNone,
-            Decision::DurableNone => Decision::DurableUnused,
+            Decision::DurableNone => Decision::ServerStarted {
+                host,
+                process: Process::server(DriverEpoch(1), 0),
+            },
+            Decision::ServerStarted { process, .. } => Decision::ServerFailed {
+                host,
+                process,
+                exit: Exit::Code(1),
+            },
+            Decision::ServerFailed { process, .. } => Decision::ServerStopped { host, process },
+            Decision::ServerStopped { .. } => Decision::DurableUnused,
             Decision::DurableUnused => Decision::Replicated {
                 host,
                 commit: base().expect("there is one"),

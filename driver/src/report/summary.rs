@@ -171,6 +171,9 @@ pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         Outcome::NothingToResume { run: None } => {
             "failed: no durable commit can be used (--resume-from latest); --resume-from none begins anew".into()
         }
+        Outcome::ServersFailed { failures } => {
+            format!("failed: {failures} parameter servers failed one after the other")
+        }
         Outcome::Stopped { signal } => format!("stopped by {}", signal_text(*signal)),
     };
     let names_failure = !matches!(

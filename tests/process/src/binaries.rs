@@ -18,6 +18,14 @@ pub fn worker() -> PathBuf {
     beside("elasticrun-test-worker", "ELASTICRUN_TEST_WORKER")
 }
 
+/// The program of the example of parameter servers of this build.
+///
+/// # Panics
+/// When it is not built.
+pub fn example_of_servers() -> PathBuf {
+    beside("ps-digits", "ELASTICRUN_TEST_PS_EXAMPLE")
+}
+
 /// The directory with the plugin libraries of this build.
 ///
 /// # Panics

@@ -12,6 +12,8 @@ use crate::rng::Rng;
 pub(crate) enum Fault {
     /// A worker dies by SIGKILL.
     KillWorker,
+    /// A parameter server dies by SIGKILL.
+    KillServer,
     /// A worker ends by itself, with an error.
     FailWorker,
     /// All workers end by themselves, with an error, within a moment.

@@ -5,6 +5,7 @@ mod deaths;
 mod divided;
 mod hardships;
 mod replicas;
+mod servers;
 mod seeded;
 
 use std::time::Duration;
@@ -132,6 +133,9 @@ const WRITES: u64 = 0x7772_6974_6573;
 const REPLICAS: u64 = 0x7265_706c_6963;
 /// Derives the generator of cuts.
 const CUTS: u64 = 0x6375_7473_0000_0000;
+
+/// Derives the generator of parameter servers.
+const SERVERS: u64 = 0x7365_7276_6572;
 
 /// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
@@ -310,6 +314,7 @@ impl Scenario {
         scenario.draw_divided(Rng::new(deaths.clone().seed() ^ DIVIDED));
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
         scenario.draw_cuts(Rng::new(deaths.clone().seed() ^ CUTS));
+        scenario.draw_servers(Rng::new(deaths.clone().seed() ^ SERVERS));
         let mut writes = Rng::new(deaths.clone().seed() ^ WRITES);
         if scenario.split && scenario.durable.is_some() && writes.percent(60) {
             scenario.write_late(&mut writes);

@@ -241,6 +241,7 @@ impl Reached {
             durable: true,
             replicas: true,
             cuts: true,
+            servers: true,
             agent: Some(process_number()?),
             adoption,
         };

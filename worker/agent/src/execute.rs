@@ -16,7 +16,9 @@ use crate::{
     agent::{Agent, LivenessEvent},
     local::{AttachRequest, Purpose, SharedFd},
     numa::Bound,
-    process::{Directives, ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
+    process::{Directives, NodeAddresses, ProcessState, SpawnContext, Started, ToStart, WorkerProcess, server_variables,
+        variables,
+    },
     region::Region,
     replica::ReplicaCopy,
     spans,
@@ -44,6 +46,7 @@ impl Agent {
                 Command::Abort { round, members } => self.abort(round, &members),
                 Command::Start(start) => self.start(*start),
                 Command::Spawn(spawn) => self.spawn(spawn),
+                Command::StartServer { process } => self.start_server(process),
                 Command::Signal { process, signal } => {
                     if let Some(worker) = self.processes.get_mut(&process) {
                         worker.signal(signal);
@@ -266,6 +269,7 @@ impl Agent {
             interface: self.interface.as_ref(),
             socket: &self.dir.socket(),
             error_file: &self.dir.error_file(process),
+            node: self.node_addresses(),
         };
         let mut variables = variables(&ctx, &spawn, |name| std::env::var_os(name).is_some());
         let local_rank = spawn.place.local_rank(process);
@@ -304,6 +308,29 @@ impl Agent {
                 local_rank: local_rank.0,
                 local_size: spawn.place.local_size,
             }),
+        });
+    }
+
+    fn node_addresses(&self) -> NodeAddresses {
+        NodeAddresses {
+            host: self.address,
+            driver: self.driver.ip(),
+        }
+    }
+
+    /// Starts a parameter server: the user's command with the role of a server.
+    fn start_server(&mut self, process: Process) {
+        self.processes
+            .insert(process, WorkerProcess::starting(process));
+        let socket = self.dir.socket();
+        self.starter.start(ToStart {
+            process,
+            command: self.setup.command.clone(),
+            variables: server_variables(&self.setup, &self.host, self.node_addresses(), &socket),
+            directory: self.setup.directory.clone(),
+            standbys: 0,
+            own_device: false,
+            bound: None,
         });
     }
 

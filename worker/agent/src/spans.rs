@@ -42,6 +42,9 @@ impl Spans {
 
 /// A worker, in the current span. Make it for the record that is about the worker, and write the record in it.
 pub(crate) fn worker(process: Process) -> Span {
+    if let Some(number) = process.server_number() {
+        return error_span!("server", number);
+    }
     let Process {
         local_rank,
         generation,

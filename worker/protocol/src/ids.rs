@@ -180,6 +180,29 @@ pub struct Process {
     pub generation: Generation,
 }
 
+/// The local ranks from here up to twice as many belong to parameter servers, which are no workers and have no slot.
+const FIRST_SERVER: u32 = 1 << 30;
+
+impl Process {
+    /// A parameter server of the job. Each start has a number of its own among those of the driver that starts it.
+    pub fn server(driver: DriverEpoch, number: u32) -> Self {
+        Self {
+            local_rank: LocalRank(FIRST_SERVER | number),
+            generation: Generation(driver.0 as u32),
+        }
+    }
+
+    /// Whether the process is a parameter server.
+    pub fn is_server(self) -> bool {
+        (FIRST_SERVER..2 * FIRST_SERVER).contains(&self.local_rank.0)
+    }
+
+    /// The number of the start of a parameter server. `None` for a worker.
+    pub fn server_number(self) -> Option<u32> {
+        self.is_server().then_some(self.local_rank.0 & !FIRST_SERVER)
+    }
+}
+
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{:?}", self.local_rank, self.generation)
@@ -188,6 +211,9 @@ impl fmt::Debug for Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(number) = self.server_number() {
+            return write!(f, "parameter server {number}");
+        }
         write!(
             f,
             "local rank {} (start {})",

@@ -94,6 +94,7 @@ fn a_registration_keeps_its_words() {
         durable: false,
         replicas: false,
         cuts: false,
+        servers: false,
     };
     let wire = json!({
         "host": "node-1", "software": "0.1.0", "slots": 4, "counted": 4, "itself": true,
@@ -137,6 +138,7 @@ fn an_adoption_keeps_its_words() {
         }),
         kept: Vec::new(),
         cut: None,
+        servers: Vec::new(),
         reports: vec![report],
     };
     let process = to_value(PROCESS).unwrap();

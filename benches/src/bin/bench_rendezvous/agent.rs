@@ -81,6 +81,7 @@ impl Agent {
             durable: false,
             replicas: false,
             cuts: false,
+            servers: false,
             host: HostId::new(host),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: workers,

@@ -93,6 +93,7 @@ impl Machine {
                     });
                 }
             }
+            AgentCommand::Servers { number, run } => self.run_servers(now, number, &run, out),
             AgentCommand::FindDurable { number, from } => self.find_stored(number, from, out),
             AgentCommand::LoadDurable { number, stored, id } => {
                 self.load_stored(number, stored, id, out);

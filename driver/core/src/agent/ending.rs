@@ -84,10 +84,11 @@ impl Machine {
                 out.push(Command::Signal { process, signal });
             }
         }
+        self.end_servers(now, out);
     }
 
     pub(super) fn kill_all(&mut self, now: Time, out: &mut Vec<Command>) {
-        for (process, worker) in &mut self.workers {
+        for (process, worker) in self.workers.iter_mut().chain(self.servers.iter_mut()) {
             if worker.kill(now) {
                 let (process, signal) = (*process, Signal::Kill);
                 out.push(Command::Signal { process, signal });
@@ -96,14 +97,15 @@ impl Machine {
     }
 
     pub(super) fn end_when_alone(&mut self, out: &mut Vec<Command>) {
-        if self.ending && self.workers.is_empty() {
+        if self.ending && self.workers.is_empty() && self.servers.are_gone() {
             self.exit(out);
         }
     }
 
     /// When the wait for killed processes ends; only if all that are left were killed.
     pub(super) fn stuck_deadline(&self) -> Option<Time> {
-        let killed: Option<Vec<Time>> = self.workers.values().map(Worker::killed).collect();
+        let all = self.workers.values().chain(self.servers.values());
+        let killed: Option<Vec<Time>> = all.map(Worker::killed).collect();
         let last = killed?.into_iter().max().filter(|_| self.ending)?;
         Some(last + STUCK)
     }
@@ -123,7 +125,7 @@ impl Machine {
             () if self.stopped => End::Stopped,
             () => End::Orphaned,
         };
-        let stuck = self.workers.keys().copied().collect();
+        let stuck = self.workers.keys().chain(self.servers.keys()).copied().collect();
         out.push(Command::Exit { why, stuck });
     }
 }

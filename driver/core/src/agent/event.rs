@@ -173,6 +173,11 @@ pub enum Command {
     Repeat(FromAgent),
     /// Starts a process with its own process group, page and memories.
     Spawn(Spawn),
+    /// Starts a parameter server with its own process group, without page and memories.
+    StartServer {
+        /// The server.
+        process: Process,
+    },
     /// Sends a signal to the process group of a process.
     Signal {
         /// The process that leads the group.

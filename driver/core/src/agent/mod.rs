@@ -20,6 +20,7 @@ pub mod passing;
 mod replica;
 mod reports;
 mod returning;
+mod servers;
 mod stored;
 mod worker;
 
@@ -45,6 +46,7 @@ pub use event::{Command, Copied, End, Event, Signal, Wanted};
 pub use memory::Memory;
 use outbox::Outbox;
 use replica::Replicas;
+use servers::Servers;
 use worker::{Life, Worker};
 
 /// How many times longer than others a worker may be silent that waits for a processor. After that its peers had better go on
@@ -75,6 +77,7 @@ pub struct Machine {
     durable: Durable,
     replicas: Replicas,
     cuts: Cuts,
+    servers: Servers,
     /// The newest command about the durable store. A command with an older number is a repeat (R3).
     stored: u64,
     /// The number of the last load of a durable commit or copy of a replica, among the processes that never lived.
@@ -152,6 +155,7 @@ impl Machine {
             durable: Durable::default(),
             replicas: Replicas::default(),
             cuts: Cuts::default(),
+            servers: Servers::default(),
             stored: 0,
             loads: Generation(0),
             plan: None,
@@ -269,7 +273,11 @@ impl Machine {
                 exit,
                 tail,
             } => {
-                self.exited(process, exit, tail, memory, out);
+                if process.is_server() {
+                    self.server_exited(process, exit, tail, out);
+                } else {
+                    self.exited(process, exit, tail, memory, out);
+                }
             }
             Event::CannotBegin { round, why } => self.cannot_begin(round, why, out),
             Event::Probed {
@@ -360,6 +368,7 @@ impl Machine {
                 });
             }
         }
+        self.signal_servers(now, out);
         if self.drain_deadline().is_some_and(|until| until <= now) {
             self.end_by_itself(now, out);
         }
@@ -397,6 +406,7 @@ impl Machine {
             self.durable_deadline(),
             self.replica_deadline(),
             self.cut_deadline(),
+            self.servers.deadline(),
         ]))
     }
 

@@ -77,6 +77,7 @@ impl Machine {
             round: self.started.as_ref().filter(concerns).cloned(),
             kept: kept.filter(|kept| !kept.commits.is_empty()).collect(),
             cut: self.cuts.complete(),
+            servers: self.servers.running(),
             reports: match dropped {
                 true => Vec::new(),
                 false => reports,

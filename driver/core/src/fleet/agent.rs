@@ -82,6 +82,8 @@ pub struct AgentUp {
     pub heard: Time,
     /// When it was last heard, or the end of an outage that began about then.
     pub(crate) silent_since: Time,
+    /// The agent can run parameter servers.
+    pub servers: bool,
     /// Why the launch of the agent has ended, if it has: its process is gone.
     pub launch_ended: Option<String>,
     /// Other agents that were refused because of their name, as far as that was announced.

@@ -80,6 +80,7 @@ impl Job {
         let has_kept = agent.keeps || agent.adoption.is_some();
         let is_able = self.keeps_replicas(&agent);
         self.replication.connected(&host, is_able, has_kept);
+        self.servers.connected(&host);
         if agent.keeps {
             // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.set_memory(&host);
@@ -178,6 +179,7 @@ impl Job {
             recorded: None,
             heard: now,
             silent_since: now,
+            servers: agent.servers,
             launch_ended: None,
             refused: BTreeSet::new(),
         });
@@ -246,6 +248,7 @@ impl Job {
         self.placement.leave(host);
         self.store_reader_lost(host);
         self.replication.lost(host);
+        self.servers.lost(host);
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.agents.remove(host);
         }

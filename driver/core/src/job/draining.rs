@@ -149,6 +149,7 @@ impl Job {
         }
         let done: Vec<_> = (self.hosts.draining())
             .filter(|host| !self.away.contains(*host) && !self.may_come_back_with_workers(host))
+            .filter(|host| !self.servers.runs_on(host))
             .filter(|host| match self.fleet.host(host) {
                 Some(state) => {
                     state.live().next().is_none() && (!state.has_memory || self.base_is_held())

@@ -13,6 +13,7 @@
 //! | `planning`, `probing`, `starting`, `going_back`, `stored`, `store_search`, `fruitless` | rounds |
 //! | `replication` | replicas of commits on other hosts |
 //! | `cuts` | the same for a state that is divided among workers |
+//! | `servers` | parameter servers beside the workers |
 //! | `grouping`, `group_members` | workers without the SDK |
 //! | `recording`, `resuming` | records for the journal, and a job of a later driver |
 //! | `takeover`, `adopting` | agents that come back to a later driver |
@@ -49,6 +50,7 @@ mod requests;
 mod reserve;
 mod resuming;
 mod returning;
+mod servers;
 mod shortage;
 mod shutdown;
 mod slots;
@@ -94,6 +96,7 @@ use planning::Completed;
 use probing::Probing;
 use recording::Recorded;
 use replication::Replication;
+use servers::Servers;
 use shortage::Shortage;
 use shutdown::Shutdown;
 use store_search::Stored;
@@ -168,6 +171,8 @@ pub struct Job {
     stored: Stored,
     /// The hosts that keep replicas.
     replication: Replication,
+    /// The parameter servers.
+    servers: Servers,
     /// Survivors of a failure have just begun a round. No newcomer is started before this time, so that the survivors
     /// get the processor.
     newcomers_paused_until: Option<Time>,
@@ -242,6 +247,7 @@ impl Job {
             going_back: GoingBack::default(),
             stored: Stored::new(epoch),
             replication: Replication::new(epoch),
+            servers: Servers::new(epoch),
             newcomers_paused_until: None,
             probing: Probing::default(),
             suspicion: Suspicion::default(),
@@ -370,6 +376,7 @@ impl Job {
             self.newcomers_paused_until,
             self.next_absence_deadline(),
             self.replication.deadline(),
+            self.servers.deadline(),
         ])
     }
 
@@ -495,6 +502,7 @@ impl Job {
         if self.results.outcome().is_some() || ending {
             return;
         }
+        self.follow_servers(now, out);
         if self.groups.leads() {
             self.lead_group(now, out);
         } else {

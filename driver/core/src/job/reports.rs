@@ -68,6 +68,11 @@ impl Job {
             } => {
                 self.worker_exited(now, host, (process, stopped), exit, &tail, out);
             }
+            AgentReport::ServerExited {
+                process,
+                exit,
+                tail,
+            } => self.server_exited(now, host, process, exit, tail, out),
             AgentReport::Probed {
                 number,
                 unreachable,

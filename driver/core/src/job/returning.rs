@@ -115,6 +115,7 @@ impl Job {
         self.probing.connected(host, agent.probes);
         let is_able = self.keeps_replicas(agent);
         self.replication.connected(host, is_able, true);
+        self.servers.connected(host);
         if !adoption.kept.is_empty() {
             // A replica may have become complete meanwhile.
             self.fleet.set_memory(host);

@@ -112,7 +112,10 @@ impl Job {
         }
         let idle: Vec<_> = (self.fleet.hosts())
             .filter(|(id, host)| {
-                host.up().is_some() && host.live().next().is_none() && !self.hosts.contains(id)
+                host.up().is_some()
+                    && host.live().next().is_none()
+                    && !self.hosts.contains(id)
+                    && !self.servers.runs_on(id)
             })
             .map(|(id, _)| id.clone())
             .collect();

@@ -184,6 +184,7 @@ impl Job {
             self.learn_round(host, round, holders);
         }
         self.replication.cuts.learn(adoption.cut);
+        self.servers.learn(now, host, &adoption.servers);
         self.fleet.raise_starts(host, &adoption.starts);
         if !self.hosts.contains(host) && !self.sources.have_all_answered() {
             // Its record may be lost. The list decides whether it stays.

@@ -160,6 +160,7 @@ pub(crate) fn setup(drain_timeout: Duration) -> Setup {
         durable: None,
         replication: None,
         preload: None,
+        parameter_servers: None,
     }
 }
 

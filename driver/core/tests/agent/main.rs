@@ -11,3 +11,4 @@ mod passing;
 mod replica;
 mod returning;
 mod rounds;
+mod servers;

@@ -26,6 +26,7 @@ mod replication;
 mod reserve;
 mod returning;
 mod rounds;
+mod servers;
 mod shutdown;
 mod silence;
 mod stored;

@@ -44,6 +44,7 @@ pub(crate) fn adoption(phase: AdoptedPhase, reports: Vec<FromAgent>) -> Adoption
         workers: vec![worker(0, phase), worker(1, phase)],
         starts: vec![process(0, 1), process(1, 1)],
         cut: None,
+        servers: Vec::new(),
         reports,
         ..Adoption::default()
     }

@@ -17,6 +17,7 @@ mod launches;
 mod logs;
 mod membership;
 mod output;
+mod parameter_servers;
 mod plain;
 mod preload;
 mod registration;

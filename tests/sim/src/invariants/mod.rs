@@ -26,6 +26,7 @@ pub(crate) mod r16;
 mod r18;
 mod r19;
 mod r2;
+pub(crate) mod r20;
 pub(crate) mod r3;
 pub(crate) mod r4;
 mod r5;
@@ -77,6 +78,7 @@ pub(crate) struct Invariants {
     r12: r12::Memory,
     r16: r16::Memory,
     r19: r19::Memory,
+    r20: r20::Memory,
     replicas: replicas::Memory,
     reasons: reasons::Memory,
     success: success::Memory,
@@ -353,8 +355,17 @@ pub(crate) fn watch(world: &mut World) {
         newcomers::watch(world),
         replicas::watch(world),
         copies::watch(world),
+        r20::watch(world),
     ];
-    let names = ["R9", "R10", "R12", "newcomers", "R12", "copies"];
+    let names = [
+        "R9",
+        "R10",
+        "R12",
+        "newcomers",
+        "R12",
+        "copies",
+        "R20",
+    ];
     for (check, name) in waits.into_iter().zip(names) {
         if let Err(what) = check {
             world.violate(name, what);

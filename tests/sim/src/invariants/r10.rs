@@ -171,6 +171,8 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         Outcome::NoStateLeft => return no_state_left(world),
         // Jobs of the simulation begin anew.
         Outcome::NothingToResume { .. } => false,
+        // Fewer servers of the simulation fail.
+        Outcome::ServersFailed { .. } => false,
         Outcome::Stopped { .. } => world.reference.stopped,
     };
     if holds {

@@ -213,6 +213,7 @@ impl World {
             }
             Command::Repeat(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
+            Command::StartServer { process } => self.start_server(host, process),
             Command::Signal {
                 process,
                 signal: signal @ (Signal::Stop | Signal::Continue),
@@ -289,7 +290,12 @@ impl World {
                 wanted,
                 ..
             } => self.replicate(host, process, &keeper, wanted),
-            Command::Exit { .. } => self.agent_exits(host),
+            Command::Exit { stuck, .. } => {
+                if stuck.is_empty() {
+                    invariants::r20::agent_exits(self, host);
+                }
+                self.agent_exits(host);
+            }
         }
     }
 

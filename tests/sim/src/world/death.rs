@@ -26,6 +26,9 @@ impl World {
         {
             return;
         }
+        if process.is_server() {
+            return self.server_signalled(host, process, term);
+        }
         // Some scripts do not end by SIGTERM.
         if term && self.rng.percent(20) {
             return;

@@ -80,6 +80,7 @@ impl World {
                     self.die(host, process, Exit::Signal(9));
                 }
             }
+            Fault::KillServer => self.kill_server(),
             Fault::FailWorker => {
                 if let Some((host, process)) = self.some_worker(|phase| phase != Phase::Finished) {
                     self.die(host, process, Exit::Code(1));

@@ -1,6 +1,6 @@
 //! A host: perhaps an agent, its workers and their memory, and how well the network reaches it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_core::{Time, agent::Machine};
 use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, HostId, Process, Round};
@@ -65,6 +65,10 @@ pub(crate) struct Host {
     pub(super) memories: Memories,
     /// Processes that are not reaped yet.
     pub(crate) workers: BTreeMap<Process, Worker>,
+    /// Parameter servers, and the number of the agent of each.
+    pub(crate) servers: BTreeMap<Process, u64>,
+    /// The servers that each agent has started.
+    pub(super) started_servers: BTreeSet<(u64, Process)>,
     /// Number of the last launch, so that an earlier one that was given up does nothing.
     pub(super) launch: u64,
     /// The driver of that launch.
@@ -100,6 +104,8 @@ impl Host {
             ports: 0,
             memories: Memories::default(),
             workers: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            started_servers: BTreeSet::new(),
             launch: 0,
             launched_by: DriverEpoch(0),
             launch_waits: false,
@@ -112,6 +118,11 @@ impl Host {
     /// Whether an agent or its remaining workers hold the lock of the host.
     pub(super) fn is_locked(&self) -> bool {
         self.agent.is_some() || !self.workers.is_empty()
+    }
+
+    /// Whether an agent of this host has started a server before.
+    pub(crate) fn has_started(&self, agent: u64, process: Process) -> bool {
+        self.started_servers.contains(&(agent, process))
     }
 
     pub(super) fn is_agent(&self, number: u64) -> bool {

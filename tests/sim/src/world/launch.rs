@@ -126,6 +126,8 @@ impl World {
         if std::mem::replace(&mut self.links[agent.link].agent_open, false) {
             self.push_up(agent.link, Up::Closed);
         }
+        // They end with their agent.
+        self.hosts[host].servers.clear();
         let workers: Vec<_> = self.hosts[host].workers.keys().copied().collect();
         for process in workers {
             if let Some(worker) = self.worker(host, process) {

@@ -58,6 +58,7 @@ pub(crate) mod reading;
 mod replica;
 mod returning;
 mod schedule;
+mod servers;
 mod training;
 mod view;
 mod worker;

@@ -181,6 +181,7 @@ impl World {
             durable: true,
             replicas: true,
             cuts: true,
+            servers: true,
             task: None,
             agent: self.agents_have_numbers().then_some(self.links[link].agent),
             returns: self.plan.returns,
@@ -215,6 +216,7 @@ impl World {
             commit_memory: None,
             adopted: false,
             preload: None,
+            parameter_servers: None,
             durable: self.plan.durable.map(|interval| Durable {
                 place: "/store".into(),
                 interval,

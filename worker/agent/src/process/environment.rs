@@ -1,10 +1,10 @@
 //! The environment variables of a worker: ours, Horovod's and those of torchrun.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use elasticrun_protocol::{
     HostId,
-    control::{Setup, Spawn},
+    control::{ParameterServers, Setup, Spawn},
 };
 
 use super::directives::VISIBLE_DEVICES;
@@ -54,6 +54,8 @@ pub(crate) struct SpawnContext<'a> {
     pub(crate) socket: &'a Path,
     /// The file to which a torch worker writes its error.
     pub(crate) error_file: &'a Path,
+    /// The addresses of a node of the parameter servers.
+    pub(crate) node: NodeAddresses,
 }
 
 /// The variables to set in addition to those of the agent. `is_set` returns whether the agent has a variable.
@@ -68,6 +70,7 @@ pub(crate) fn variables(
         interface,
         socket,
         error_file,
+        node,
     } = ctx;
     let (place, process) = (spawn.place, spawn.process);
     let local_rank = place.local_rank(process);
@@ -138,6 +141,51 @@ pub(crate) fn variables(
     set("TORCHELASTIC_RESTART_COUNT", restarted.to_string());
     set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
     set("TORCHELASTIC_ERROR_FILE", error_file.display().to_string());
+    if let Some(servers) = &setup.parameter_servers {
+        all.extend(node_variables(servers, "worker", *node));
+    }
+    all
+}
+
+/// Where a node of the parameter servers is, and where its scheduler is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeAddresses {
+    /// The address at which other hosts reach this one.
+    pub(crate) host: IpAddr,
+    /// The address of the driver, beside which the scheduler runs.
+    pub(crate) driver: IpAddr,
+}
+
+fn node_variables(
+    servers: &ParameterServers,
+    role: &str,
+    node: NodeAddresses,
+) -> impl Iterator<Item = (String, String)> {
+    let own = [
+        ("DMLC_ROLE", role.to_owned()),
+        ("DMLC_PS_ROOT_URI", node.driver.to_string()),
+        ("DMLC_NODE_HOST", node.host.to_string()),
+    ];
+    (servers.variables().chain(own)).map(|(name, value)| (name.to_owned(), value))
+}
+
+/// The variables of a parameter server, in addition to those of the agent. It has no rank and no device: the scheduler of the servers gives
+/// it a number.
+pub(crate) fn server_variables(
+    setup: &Setup,
+    host: &HostId,
+    node: NodeAddresses,
+    socket: &Path,
+) -> BTreeMap<String, String> {
+    let mut all = setup.env.clone();
+    all.entry("PYTHONUNBUFFERED".into()).or_insert("1".into());
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
+    set("ELASTICRUN_RUN_ID", setup.run_id.clone());
+    set("ELASTICRUN_HOST", host.to_string());
+    set(AGENT_SOCKET, socket.display().to_string());
+    if let Some(servers) = &setup.parameter_servers {
+        all.extend(node_variables(servers, "server", node));
+    }
     all
 }
 
@@ -188,6 +236,7 @@ mod tests {
             durable: None,
             replication: None,
             preload: None,
+            parameter_servers: None,
         };
         let spawn = Spawn {
             process: Process {

@@ -172,6 +172,7 @@ impl Driver {
                 durable: None,
                 replication: None,
                 preload: None,
+                parameter_servers: None,
             },
             run_id,
         }

@@ -75,6 +75,7 @@ fn frames() -> Vec<Vec<u8>> {
             durable: false,
             replicas: false,
             cuts: false,
+            servers: false,
         }),
         frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },

@@ -36,6 +36,9 @@ pub struct Adoption {
     /// The newest cut of a divided state whose copies are complete, as the former driver has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CommitId>,
+    /// The parameter servers that run here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Process>,
     /// The reports that no driver has acknowledged, in the order of their numbers.
     pub reports: Vec<FromAgent>,
 }

@@ -147,6 +147,14 @@ pub enum AgentCommand {
     },
     /// Keeps shards of a divided state for other hosts.
     Cut(Cut),
+    /// Runs exactly these parameter servers: starts those that never ran here, and ends others as [`AgentCommand::Stop`] does. The agent
+    /// reports [`AgentReport::ServerExited`] for each that ends. Only sent to an agent that supports it ([`Register::servers`]).
+    Servers {
+        /// Grows with each of these commands. An older one is a repeat.
+        number: u64,
+        /// The servers of this host.
+        run: Vec<Process>,
+    },
     /// Ends all processes, then the agent.
     Shutdown,
     /// Kills all processes, then ends the agent: the user has asked twice, or the time for the shutdown is over.
@@ -228,6 +236,36 @@ pub struct Setup {
     /// driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preload: Option<Preload>,
+    /// The parameter servers of the job. None if it has none, and from an older driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter_servers: Option<ParameterServers>,
+}
+
+/// How the nodes of the parameter servers find each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ParameterServers {
+    /// The port of their scheduler, at the address of the driver.
+    pub port: u16,
+    /// The number of servers.
+    pub servers: u32,
+    /// The number of workers with which the job begins at the latest. More may come.
+    pub workers: u32,
+    /// The number of further servers that hold each value.
+    pub replicas: u32,
+}
+
+impl ParameterServers {
+    /// The variables of each node, without its role and the address of the scheduler.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        [
+            ("DMLC_PS_ROOT_PORT", self.port.to_string()),
+            ("DMLC_NUM_SERVER", self.servers.to_string()),
+            ("DMLC_NUM_WORKER", self.workers.to_string()),
+            ("PS_ELASTIC", "1".to_owned()),
+            ("PS_REPLICAS", self.replicas.to_string()),
+        ]
+        .into_iter()
+    }
 }
 
 /// A process to start.

@@ -49,6 +49,9 @@ pub struct Register {
     /// The agent supports [`AgentCommand::Cut`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cuts: bool,
+    /// The agent supports [`AgentCommand::Servers`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub servers: bool,
     /// A random number of the agent's process. The same process has the same number when it connects anew. Agents that
     /// have one support [`AgentCommand::NameTaken`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -107,6 +107,15 @@ pub enum AgentReport {
         #[serde(default)]
         stopped: bool,
     },
+    /// A parameter server has ended and is reaped, or could not be started.
+    ServerExited {
+        /// The server.
+        process: Process,
+        /// Its exit code or signal, or why it could not be started.
+        exit: Exit,
+        /// The last lines of its output.
+        tail: Vec<String>,
+    },
     /// The host of this agent will go away, or may.
     Noticed {
         /// The notice, as the agent received it.

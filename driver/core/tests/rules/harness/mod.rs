@@ -688,6 +688,7 @@ impl Harness {
             durable: true,
             replicas: !self.older.contains(name),
             cuts: !self.older.contains(name),
+            servers: !self.older.contains(name),
             task: None,
             agent: Some(1),
             returns: self.returns,

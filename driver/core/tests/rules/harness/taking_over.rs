@@ -285,6 +285,7 @@ impl Harness {
             }),
             kept: kept(host),
             cut: None,
+            servers: Vec::new(),
             reports: host.reports.clone(),
             ..Adoption::default()
         }
