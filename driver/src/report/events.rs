@@ -591,10 +591,13 @@ mod tests {
             },
             Decision::ServerStarted { process, .. } => Decision::ServerFailed {
                 host,
-                process,
+                process: *process,
                 exit: Exit::Code(1),
             },
-            Decision::ServerFailed { process, .. } => Decision::ServerStopped { host, process },
+            Decision::ServerFailed { process, .. } => Decision::ServerStopped {
+                host,
+                process: *process,
+            },
             Decision::ServerStopped { .. } => Decision::DurableUnused,
             Decision::DurableUnused => Decision::Replicated {
                 host,

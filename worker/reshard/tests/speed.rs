@@ -79,7 +79,7 @@ fn measure(name: &str, old: &Mesh, new: &Mesh, axes: fn(usize) -> Vec<Axis>) {
         flows.between.len()
     );
     let start = Instant::now();
-    let fetches = plan.fetches(new.shards() as usize / 2);
+    let fetches = plan.fetches(new.shards() / 2);
     println!("{name}: fetches {:?}, {}", start.elapsed(), fetches.len());
     assert!(!fetches.is_empty() && received > 0);
 }

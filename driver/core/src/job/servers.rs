@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Failures in a row after which the job ends.
-pub const MAX_FAILURES: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 /// A server that has run for so long has not failed in a row with the one before.
 const STEADY: Duration = Duration::from_secs(60);
 /// The pause after the first failure, and the longest one.
@@ -114,11 +114,6 @@ impl Servers {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.paused_until
-    }
-
-    /// The hosts of the servers that are to run.
-    pub fn hosts(&self) -> impl Iterator<Item = (Process, &HostId)> {
-        (self.running.iter()).map(|(process, running)| (*process, &running.host))
     }
 }
 
