@@ -126,6 +126,13 @@ impl Results {
         self.first.get_or_insert(failure);
     }
 
+    /// Records the failure that ends the job, whatever failed before. [`Self::end`] follows.
+    pub(crate) fn failed_last(&mut self, failure: Failure) {
+        self.failures += 1;
+        self.changed = true;
+        self.recent = Some(failure);
+    }
+
     /// Marks earlier failures as survived: a round has started, or the job begins again.
     pub fn went_on(&mut self) {
         self.changed |= self.recent.take().is_some();
@@ -182,14 +189,15 @@ impl Results {
         self.first.as_ref()
     }
 
-    /// The failure that is named as the reason of the outcome. If all workers failed by themselves, it is the first
+    /// The failure that is named as the reason of the outcome. If parameter servers failed, it is the last one of them. If all workers failed by themselves, it is the first
     /// failure of that round, since the job continued after the earlier ones.
     pub fn named_failure(&self) -> Option<&Failure> {
         let all = matches!(
             self.outcome,
-            Some(Outcome::WorkerFailed(
-                Reason::AllFailed | Reason::FailsEverywhere
-            ))
+            Some(
+                Outcome::WorkerFailed(Reason::AllFailed | Reason::FailsEverywhere)
+                    | Outcome::ServersFailed { .. }
+            )
         );
         let recent = self.recent.as_ref().filter(|_| all);
         recent.or(self.first.as_ref())

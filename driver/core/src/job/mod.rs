@@ -376,7 +376,7 @@ impl Job {
             self.newcomers_paused_until,
             self.next_absence_deadline(),
             self.replication.deadline(),
-            self.servers.deadline(),
+            self.servers.deadline(self.settled),
         ])
     }
 
@@ -403,6 +403,11 @@ impl Job {
     /// Agents and processes as observed.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
+    }
+
+    /// Whether a host has parameter servers that run or end.
+    pub fn has_servers(&self, host: &HostId) -> bool {
+        self.servers.runs_on(host)
     }
 
     /// The phase of the rounds.

@@ -112,8 +112,9 @@ impl Servers {
             .map(|(process, _)| *process)
     }
 
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.paused_until
+    /// When the next server may start, unless that was so when the job was settled last, and none was needed.
+    pub(super) fn deadline(&self, settled: Time) -> Option<Time> {
+        self.paused_until.filter(|until| *until > settled)
     }
 }
 
@@ -247,15 +248,15 @@ impl Job {
             process,
             exit: exit.clone(),
         }));
-        self.results.failed(Failure {
-            host,
-            process: Some(process),
-            member: None,
-            exit: Some(exit),
-            tail,
-            why: None,
-        });
         if failures >= MAX_FAILURES {
+            self.results.failed_last(Failure {
+                host,
+                process: Some(process),
+                member: None,
+                exit: Some(exit),
+                tail,
+                why: None,
+            });
             self.end(Outcome::ServersFailed { failures }, out);
         }
     }
