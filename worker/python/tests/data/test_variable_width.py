@@ -25,7 +25,8 @@ DELTAS = {
 def lists(draw: random.Random, kind: pa.DataType, holes: bool) -> pa.Array:
     """Lists that may be empty. With holes, lists and elements are missing."""
     longest = draw.choice([3, 40])
-    spread = draw.choice([5, 2**31 - 1])
+    # What a float of 32 bits holds exactly.
+    spread = draw.choice([5, 2**24 if pa.types.is_floating(kind) else 2**31 - 1])
 
     def element():
         return None if holes and draw.random() < 0.1 else draw.randrange(spread)
