@@ -25,6 +25,7 @@ mod keys;
 mod operations;
 mod payload;
 mod process;
+mod ps;
 mod rendezvous;
 mod round;
 mod sampler;
@@ -50,6 +51,7 @@ mod _native {
         },
         keys::Keys,
         process::{fail, finish, in_round, init, shutdown, world},
+        ps::{PsNode, PsRequest, PsServer, PsServerRequest, PsSimpleApp, PsWorker},
         rendezvous::{
             RendezvousHolder, RendezvousNode, RendezvousServer, rendezvous_endpoint,
             rendezvous_etcd_members, rendezvous_is_local, rendezvous_is_loopback, rendezvous_keys,
