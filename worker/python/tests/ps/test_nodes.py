@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.nodes import Nodes
+from support.nodes import LIMIT, Nodes
 
 WORKERS = Path(__file__).parent / "workers"
 
@@ -58,11 +58,23 @@ def test_a_job_may_take_longer_than_an_answer() -> None:
         assert "late" in nodes.succeed()
 
 
+def test_a_failed_worker_ends_the_job() -> None:
+    with Nodes(WORKERS / "failing.py", servers=1, workers=1) as nodes:
+        for role, text in (
+            ("worker", "LookupError: nothing to learn"),
+            ("server", "PsNodeLost"),
+            ("scheduler", "PsNodeLost"),
+        ):
+            process = nodes.process(role)
+            output, _ = process.communicate(timeout=LIMIT)
+            assert process.returncode == 1 and text in output, output
+
+
 def test_a_killed_server_is_named() -> None:
     with Nodes(WORKERS / "lost.py", servers=1, workers=1) as nodes:
         worker = nodes.process("worker")
         assert worker.stdout is not None
         worker.stdout.readline()
         nodes.process("server").kill()
-        output, _ = worker.communicate(timeout=100)
+        output, _ = worker.communicate(timeout=LIMIT)
         assert "PsNodeLost: lost server 0: it closed the connection" in output, output

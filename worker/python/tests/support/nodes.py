@@ -52,7 +52,9 @@ class Nodes:
     ) -> None:
         for _, process in self.processes:
             process.kill()
-            process.communicate()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
     def process(self, role: str) -> subprocess.Popen[str]:
         """The first process with this role."""
