@@ -76,7 +76,7 @@ fn arguments<'py>(py: Python<'py>, data: &SimpleData) -> Arguments<'py> {
 fn answer(call: &Py<PyAny>, data: &SimpleData, app: &SimpleApp) {
     let called = Python::try_attach(|py| {
         let answer = call.call1(py, arguments(py, data))?;
-        Ok::<Vec<u8>, PyErr>(answer.extract(py)?)
+        answer.extract::<Vec<u8>>(py)
     });
     match called {
         Some(Ok(body)) => app.respond(data, body),
