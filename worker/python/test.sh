@@ -15,6 +15,7 @@ wheel="$(./build.sh dev "$out" | tail -1)"
 bin="$(dirname "$python")"
 "$bin/mypy" --config-file pyproject.toml
 "$bin/mypy" --config-file pyproject.toml ../../examples/python
+"$bin/mypy" --config-file pyproject.toml ../../examples/ps
 "$bin/stubtest" --mypy-config-file pyproject.toml --allowlist stubtest.txt elasticrun._native
 [ $# -gt 0 ] || set -- -n auto --maxprocesses 4 --dist loadfile
 ELASTICRUN_WHEEL="$wheel" ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest --durations=30 --durations-min=5 "$@"

@@ -26,6 +26,7 @@ mod keys;
 mod operations;
 mod payload;
 mod process;
+mod ps;
 mod rendezvous;
 mod requests;
 mod round;
@@ -53,6 +54,7 @@ mod _native {
         divided_base::PyBase,
         keys::Keys,
         process::{fail, finish, in_round, init, shutdown, world},
+        ps::{PsNode, PsRequest, PsServer, PsServerRequest, PsSimpleApp, PsWorker},
         rendezvous::{
             RendezvousHolder, RendezvousNode, RendezvousServer, rendezvous_endpoint,
             rendezvous_etcd_members, rendezvous_is_local, rendezvous_is_loopback, rendezvous_keys,

@@ -23,6 +23,7 @@ SECTIONS = {
     "elasticrun.keras.elastic": "elasticrun.tensorflow.keras.elastic",
     "elasticrun.lightning": "elasticrun.lightning",
     "elasticrun.notifications": "elasticrun.notifications",
+    "elasticrun.ps": "elasticrun.ps",
     "elasticrun.spark": "elasticrun.spark",
     "elasticrun.spark.store": "elasticrun.spark.store",
     "elasticrun.spark.torch": "elasticrun.spark.torch",

@@ -181,9 +181,9 @@ int erps_server_new(const erps_node *node, int32_t type, uint32_t app, erps_hand
 /* Takes an app away and frees it. Later requests wait for another one with its number. A handler may still run. NULL is ignored. */
 void erps_server_free(erps_server *server);
 
-/* Answers a request and frees it, also if this fails. A push is answered without values. lens, with num_lens elements, is needed only if the
- * worker does not know how many values each key has, and they differ. lens is copied. values is copied if release is NULL. Otherwise it
- * stays, unchanged, until release(owner) is called, once, on any thread, also if this fails. */
+/* Answers a request and frees it. If this fails, the request is answered with the error. A push is answered without values. lens, with
+ * num_lens elements, is needed only if the worker does not know how many values each key has, and they differ. lens is copied. values is
+ * copied if release is NULL. Otherwise it stays, unchanged, until release(owner) is called, once, on any thread, also if this fails. */
 int erps_respond(erps_request *request, const void *values, size_t num_values, const uint32_t *lens, size_t num_lens,
                  void (*release)(void *owner), void *owner);
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use elasticrun_ps::{
-    DType, Expected, Lens, Refusal, RequestMeta,
+    Array, DType, Expected, Lens, Refusal, RequestMeta,
     dynamic::{self, AnyHandler, AnyPairs, AnyServer, Elements},
 };
 
@@ -174,36 +174,51 @@ pub unsafe extern "C" fn erps_respond(
         let owner = Owner::new(release, owner);
         // SAFETY: as the caller promises.
         let request = unsafe { request_of(request)? };
-        let lens = match request.knows_lens {
-            true => None,
-            // SAFETY: as the caller promises.
-            false => Some(unsafe { slice(lens, num_lens, "lens")? }),
-        };
-        let lens = lens.filter(|lens| !lens.is_empty()).map(Into::into);
         // SAFETY: as the caller promises.
-        unsafe { slice(values.cast::<u8>(), num_values, "values")? };
-        let elements = match release {
-            // SAFETY: as the caller promises, they stay there until they are released.
-            Some(_) => unsafe { Elements::new(values.cast(), num_values, owner) },
-            None => {
-                // Aligned for every type.
-                let nbytes = num_values * dynamic::size_of(request.dtype);
-                let mut copy = vec![0u64; nbytes.div_ceil(8)];
-                // SAFETY: the caller has so many bytes, and the copy has space for them.
-                unsafe {
-                    let source = values.cast::<u8>();
-                    let target = copy.as_mut_ptr().cast::<u8>();
-                    if nbytes > 0 {
-                        std::ptr::copy_nonoverlapping(source, target, nbytes);
-                    }
-                    Elements::new(copy.as_ptr().cast(), num_values, copy)
-                }
-            }
-        };
+        let answer = unsafe { answer(&request, values, num_values, lens, num_lens, owner) };
+        let (values, lens) = answer.inspect_err(|failure| {
+            let refusal = Refusal::Handler(failure.to_string());
+            request.server.refuse(&request.meta, &refusal);
+        })?;
         // SAFETY: as the caller promises, the values are of the type of the server.
-        unsafe { request.server.respond(&request.meta, elements, lens) };
+        unsafe { request.server.respond(&request.meta, values, lens) };
         Ok(())
     })
+}
+
+/// The values and lens of an answer.
+///
+/// # Safety
+/// As the header says of `erps_respond`.
+unsafe fn answer(
+    request: &Request,
+    values: *const c_void,
+    num_values: usize,
+    lens: *const u32,
+    num_lens: usize,
+    owner: Owner,
+) -> Result<(Elements, Option<Array<u32>>), Failure> {
+    // SAFETY: as the caller promises.
+    let (bytes, lens) = unsafe {
+        let nbytes = num_values * dynamic::size_of(request.dtype);
+        let bytes = slice(values.cast::<u8>(), nbytes, "values")?;
+        (bytes, slice(lens, num_lens, "lens")?)
+    };
+    let lens = (!lens.is_empty() && !request.knows_lens).then(|| lens.into());
+    if owner.release.is_some() {
+        // SAFETY: as the caller promises, they stay there until they are released.
+        let values = unsafe { Elements::new(values.cast(), num_values, owner) };
+        return Ok((values, lens));
+    }
+    // Aligned for every type.
+    let mut copy = vec![0u64; bytes.len().div_ceil(8)];
+    let first = copy.as_mut_ptr().cast::<u8>();
+    // SAFETY: the copy has space for so many bytes, and they do not move with it.
+    let values = unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len());
+        Elements::new(first, num_values, copy)
+    };
+    Ok((values, lens))
 }
 
 /// Answers a request with an error, and frees it.

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     cell::RefCell,
     ffi::{CStr, CString, c_char, c_int},
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -53,6 +54,12 @@ pub(crate) fn code(error: &Error) -> c_int {
         Error::Refused { .. } => REFUSED,
         Error::Finalized => FINALIZED,
         _ => OTHER,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -138,9 +138,9 @@ impl Membership {
         silent
     }
 
-    /// The dead nodes.
-    pub(crate) fn dead(&self) -> &BTreeSet<NodeId> {
-        &self.dead
+    /// The nodes that have died or left: they come to no barrier any more.
+    pub(crate) fn gone(&self) -> BTreeSet<NodeId> {
+        self.dead.union(&self.left).copied().collect()
     }
 
     /// The nodes that live, without the scheduler.
@@ -206,8 +206,8 @@ mod tests {
         assert!(!members.disconnected(NodeId::worker(1)));
         assert_eq!(members.expire(at(10), at(5)), [NodeId::worker(2)]);
         assert_eq!(members.expire(at(10), at(5)), []);
-        let dead: Vec<_> = members.dead().iter().copied().collect();
-        assert_eq!(dead, [NodeId::worker(1), NodeId::worker(2)]);
+        let gone: Vec<_> = members.gone().into_iter().collect();
+        assert_eq!(gone, [0, 1, 2].map(NodeId::worker));
         assert_eq!(members.living().collect::<Vec<_>>(), [NodeId::server(0)]);
     }
 }

@@ -70,6 +70,7 @@ impl Node {
             Control::Bye => {
                 if let Some(peer) = connection.peer() {
                     lock(scheduler).members.leave(peer);
+                    self.end_barriers();
                 }
                 return Some(Control::Bye);
             }
@@ -109,9 +110,9 @@ impl Node {
         let (servers, workers) = self.counts();
         let release = {
             let mut scheduler = lock(scheduler);
-            let dead = scheduler.members.dead().clone();
+            let gone = scheduler.members.gone();
             let members = group.node_ids(servers, workers);
-            scheduler.barriers.arrive(group, node, &members, &dead)
+            scheduler.barriers.arrive(group, node, &members, &gone)
         };
         if let Some(release) = release {
             self.release(&release);
@@ -165,20 +166,12 @@ impl Node {
         self.declare_dead(&silent, &reason);
     }
 
-    /// Tells all others, and ends the barriers that wait for the dead.
+    /// Tells all others, and ends the barriers that wait for these nodes.
     fn declare_dead(self: &Arc<Self>, nodes: &[NodeId], reason: &str) {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
-        let (servers, workers) = self.counts();
-        let (living, releases) = {
-            let mut scheduler = lock(scheduler);
-            let dead = scheduler.members.dead().clone();
-            let releases = scheduler
-                .barriers
-                .died(|group| group.node_ids(servers, workers), &dead);
-            (scheduler.members.living().collect::<Vec<_>>(), releases)
-        };
+        let living: Vec<_> = lock(scheduler).members.living().collect();
         let message = Control::Dead {
             nodes: nodes.to_vec(),
             reason: reason.to_owned(),
@@ -189,6 +182,22 @@ impl Node {
                 let _ = self.send_control(&connection, &message);
             }
         }
+        self.end_barriers();
+    }
+
+    /// Ends the barriers that wait for nodes that have died or left: they will not come.
+    fn end_barriers(self: &Arc<Self>) {
+        let Some(scheduler) = &self.scheduler else {
+            return;
+        };
+        let (servers, workers) = self.counts();
+        let releases = {
+            let mut scheduler = lock(scheduler);
+            let gone = scheduler.members.gone();
+            scheduler
+                .barriers
+                .died(|group| group.node_ids(servers, workers), &gone)
+        };
         for release in releases {
             self.release(&release);
         }

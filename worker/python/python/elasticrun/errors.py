@@ -27,6 +27,14 @@ __all__ = [
     "MaxResetLimitExceededError",
     "MissingResultsError",
     "NotInitialized",
+    "PsBadRequest",
+    "PsConfigError",
+    "PsError",
+    "PsFinalized",
+    "PsNodeLost",
+    "PsRefused",
+    "PsStartError",
+    "PsTimeout",
     "Removed",
     "RendezvousClosed",
     "RendezvousCorrupt",
@@ -146,6 +154,38 @@ class RendezvousUnreachable(RendezvousError):
 
 class RendezvousCorrupt(RendezvousError):
     """The state of the rendezvous cannot be read, for example because nodes run different releases."""
+
+
+class PsError(ElasticrunError):
+    """Base of the exceptions of :mod:`elasticrun.ps`, the parameter server."""
+
+
+class PsConfigError(PsError):
+    """A variable of a node is missing or wrong, or an app or node is named that is taken or not there."""
+
+
+class PsStartError(PsError):
+    """A node cannot start: not all nodes came in time, the scheduler cannot be reached, or its port is taken."""
+
+
+class PsNodeLost(PsError):
+    """A node is dead, so a request or barrier cannot be completed. The message names it."""
+
+
+class PsTimeout(PsError):
+    """An answer or a barrier was not there in time. The message names the missing nodes."""
+
+
+class PsBadRequest(PsError):
+    """Keys, lens and values of a request do not belong together. The message names the position."""
+
+
+class PsRefused(PsError):
+    """A server refused a request. The message names the server and the reason, such as the exception of its handler."""
+
+
+class PsFinalized(PsError):
+    """The node has been finalized."""
 
 
 class WorkerTraceback(ElasticrunError):

@@ -1,6 +1,7 @@
 /* The worker's side: push and pull. */
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <functional>
@@ -308,6 +309,9 @@ class KVWorker : public SimpleApp {
       if (!sliced[server].first || keys.empty()) continue;
       const Key* found = std::lower_bound(held.keys.begin(), held.keys.end(), keys.front());
       const std::size_t first = static_cast<std::size_t>(found - held.keys.begin());
+      if (held.keys.size() - first < keys.size() || !std::equal(keys.begin(), keys.end(), found)) {
+        throw Error(ERPS_BAD_REQUEST, "the slicer gives server " + std::to_string(server) + " keys that are no run of the request's");
+      }
       parts.push_back({static_cast<std::uint32_t>(server), first, first + keys.size()});
     }
     return parts;

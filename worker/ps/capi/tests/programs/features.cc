@@ -145,6 +145,13 @@ void Work() {
   std::vector<float> fresh(2);
   sums.Wait(sums.Pull({100, 200}, &fresh));
   EXPECT(fresh == std::vector<float>({0, 0}));
+  sums.set_slicer([](const ps::KVPairs<float>&, const std::vector<ps::Range>& ranges,
+                     std::vector<std::pair<bool, ps::KVPairs<float>>>* sliced) {
+    sliced->resize(ranges.size());
+    sliced->back().first = true;
+    sliced->back().second.keys = SArray<Key>({100, 300});
+  });
+  Throws(ERPS_BAD_REQUEST, "the slicer gives server 1 keys that are no run", [&] { sums.Pull({100, 200, 300}, &fresh); });
   const int head = kv.Request(7, "from a worker", ps::kServerGroup);
   EXPECT(head < 0);
   kv.Wait(head);
