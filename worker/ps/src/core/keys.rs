@@ -76,6 +76,14 @@ pub enum Lens<'a> {
 }
 
 impl Lens<'_> {
+    /// The lengths of the keys at these positions.
+    pub(crate) fn slice(&self, positions: std::ops::Range<usize>) -> Self {
+        match self {
+            Self::Uniform(len) => Self::Uniform(*len),
+            Self::Mixed(lens) => Self::Mixed(&lens[positions]),
+        }
+    }
+
     /// The number of values of the key at `position`.
     pub fn len_at(self, position: usize) -> usize {
         match self {

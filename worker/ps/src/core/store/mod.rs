@@ -4,6 +4,7 @@ mod chunk;
 mod columns;
 mod dense;
 mod init;
+mod prefetch;
 mod run;
 mod sparse;
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::ops::Range;
 
 use elasticrun_collectives::Element;
 
-use super::columns::{Columns, Part, StateShape};
+use super::{
+    columns::{Columns, Part, StateShape},
+    prefetch::prefetch,
+};
 use crate::core::keys::Lens;
 
 /// Sorted keys, their values, and the state of these.
@@ -66,6 +69,15 @@ impl<T: Element> Run<T> {
     /// The values of these keys.
     pub(super) fn values(&self, keys: Range<usize>) -> &[T] {
         &self.columns.values[self.span(&keys)]
+    }
+
+    /// Asks for the memory of a key and its values.
+    #[inline]
+    pub(super) fn prefetch(&self, index: usize) {
+        prefetch(&self.keys, index);
+        if let Layout::Uniform(len) = self.layout {
+            prefetch(&self.columns.values, index * len);
+        }
     }
 
     pub(super) fn part(&self, keys: Range<usize>) -> Part<'_, T> {

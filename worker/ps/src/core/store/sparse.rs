@@ -4,8 +4,10 @@
 //! is merged into the large one when it has grown. A request is a merge: it reads memory in order, and it sums maximal
 //! runs of neighbouring keys at once.
 
+mod batch;
 mod segments;
 
+use batch::Batch;
 use elasticrun_collectives::Element;
 use segments::{Cursor, Segment, Where};
 
@@ -24,6 +26,8 @@ pub struct SparseStore<T> {
     /// Both runs have this state.
     shape: StateShape<T>,
     init: Init<T>,
+    /// Memory for the keys of a request that are here.
+    found: Vec<Segment>,
 }
 
 impl<T: Element> Default for SparseStore<T> {
@@ -45,6 +49,7 @@ impl<T: Element> SparseStore<T> {
             small: Run::default(),
             shape: StateShape::default(),
             init,
+            found: Vec::new(),
         }
     }
 
@@ -100,10 +105,7 @@ impl<T: Element> SparseStore<T> {
             let (first, end) = cursor.values(lens, segment);
             let positions = segment.position..segment.position + segment.count;
             let keys = &keys[positions.clone()];
-            let lens = match lens {
-                Lens::Mixed(lens) => Lens::Mixed(&lens[positions]),
-                uniform => uniform,
-            };
+            let lens = lens.slice(positions);
             new.append_keys(keys, lens);
             self.init.append(keys, lens, &mut new.columns.values);
             if let Lens::Mixed(lens) = lens {
@@ -138,22 +140,29 @@ impl<T: Element> Store<T> for SparseStore<T> {
         values: &[T],
         combine: impl Combine<T>,
     ) -> Result<(), StoreError> {
-        let (found, missing) = self.divide(keys, lens)?;
+        let mut found = std::mem::take(&mut self.found);
+        let missing = self.divide(keys, lens, &mut found)?;
         self.conform(combine.state());
         let mut cursor = Cursor::default();
-        for segment in found {
+        let mut batch = Batch::default();
+        for &segment in &found {
             let (first, end) = cursor.values(lens, segment);
-            let lens = match lens {
-                Lens::Mixed(lens) => {
-                    Lens::Mixed(&lens[segment.position..segment.position + segment.count])
-                }
-                uniform => uniform,
-            };
+            let short = Batch::<T>::is_short(&(first..end));
+            if !short || !batch.takes(segment) {
+                batch.flush(self, lens, values, &combine);
+            }
+            if short {
+                batch.gather(self, segment, first..end);
+                continue;
+            }
+            let lens = lens.slice(segment.position..segment.position + segment.count);
             let run = self.run_mut(segment.place);
             let keys = segment.index..segment.index + segment.count;
             let stored = run.span(&keys);
             combine.combine(run.columns.cells(stored, keys, lens, &values[first..end]));
         }
+        batch.flush(self, lens, values, &combine);
+        self.found = found;
         if !missing.is_empty() {
             self.push_new(&missing, keys, lens, values, &combine);
         }
@@ -184,10 +193,7 @@ impl<T: Element> Store<T> for SparseStore<T> {
                     let key = keys[position];
                     return Err(StoreError::UnknownKey { key });
                 };
-                let lens = match lens {
-                    Lens::Mixed(lens) => Lens::Mixed(&lens[position..position + count]),
-                    uniform => uniform,
-                };
+                let lens = lens.slice(position..position + count);
                 self.init
                     .append(&keys[position..position + count], lens, &mut values);
                 return Ok(());
@@ -236,7 +242,8 @@ impl<T: Element> Store<T> for SparseStore<T> {
         let lens: Vec<u32> = (0..run.len())
             .map(|index| run.len_at(index) as u32)
             .collect();
-        let (found, missing) = self.divide(&run.keys, Lens::Mixed(&lens))?;
+        let mut found = Vec::new();
+        let missing = self.divide(&run.keys, Lens::Mixed(&lens), &mut found)?;
         self.conform(super::chunk::shape(&run));
         run.conform(&self.shape);
         for segment in found {

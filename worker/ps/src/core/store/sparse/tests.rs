@@ -112,3 +112,45 @@ proptest! {
         }
     }
 }
+
+/// Parts of a large store with gaps of all sizes: long and short segments, batches that are full, new keys between.
+#[test]
+fn parts_of_many_keys_are_as_in_a_dense_store() {
+    use crate::core::{
+        optimizer::{Optimizer, Running},
+        store::DenseStore,
+    };
+
+    const KEYS: u64 = 40_000;
+    let range = KeyRange {
+        first: 0,
+        last: KEYS - 1,
+    };
+    let rule = Running::new(Optimizer::adam(0.1));
+    let mut dense = DenseStore::<f32>::zeros(range, 1).unwrap();
+    let mut sparse = SparseStore::<f32>::default();
+    let mut state = 1u64;
+    for max_gap in [2, 1, 3, 20, 300, 5, 8000, 1, 40] {
+        let mut keys = Vec::new();
+        let mut key = 0;
+        while key < KEYS {
+            keys.push(key);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            key += 1 + (state >> 33) % max_gap;
+        }
+        let gradients: Vec<f32> = keys.iter().map(|key| (key % 17) as f32 - 8.0).collect();
+        let lens = Lens::Uniform(1);
+        dense.push(&keys, lens, &gradients, &rule).unwrap();
+        sparse.push(&keys, lens, &gradients, &rule).unwrap();
+        let expected = Expected::Known(lens);
+        let found = sparse.pull(&keys, expected).unwrap();
+        assert_eq!(found, dense.pull(&keys, expected).unwrap());
+    }
+    let all: Vec<u64> = (0..KEYS).collect();
+    let found = sparse
+        .pull(&all, Expected::Known(Lens::Uniform(1)))
+        .unwrap();
+    assert_eq!(found.values, dense.values());
+}
