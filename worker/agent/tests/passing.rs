@@ -141,6 +141,8 @@ impl Hosts {
     /// The paths are those of the holder, and of each reader.
     async fn with_commit(sizes: (u64, u64), holder: Path, readers: &[Path]) -> Self {
         let mut driver = Driver::new(Vec::new()).await;
+        // It answers no heartbeat.
+        driver.setup.heartbeat_timeout = Duration::from_secs(600);
         let commit = format!("commit={}", sizes.0);
         driver.setup.command = worker(&["attach", "join", "start", &commit, "print=done", "hang"]);
         let mut holder = Self::host(&driver, "holder", holder).await;
