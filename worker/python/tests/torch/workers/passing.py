@@ -81,9 +81,9 @@ def train(state):
         dist.barrier()
         time.sleep(0.2)
         state.step += 1
-        state.commit()
         shard = state.mesh.get_local_rank("shard")
         print(f"step {state.step} shard {shard} digest {digest(state)}", flush=True)
+        state.commit()
 
 
 train(state)
