@@ -176,8 +176,8 @@ impl PyBase {
         let mut distant: BTreeMap<(u32, Option<u32>), Vec<Fetch>> = BTreeMap::new();
         for fetch in plan.fetches(input.me) {
             match input.copies[fetch.holder as usize] {
-                Copy::Local(index) => near.push((index, fetch)),
-                Copy::Remote(holder) => {
+                Location::Local(index) => near.push((index, fetch)),
+                Location::Remote(holder) => {
                     let same = distant.entry((holder, fetch.chain)).or_default();
                     same.push(fetch);
                 }
@@ -206,7 +206,7 @@ impl PyBase {
 
 /// Where the bytes of a holder of a plan are.
 #[derive(Clone, Copy)]
-enum Copy {
+enum Location {
     /// In memory of this host, by index in [`PyBase::local`].
     Local(usize),
     /// On another host, by index in [`DividedBase::holders`].
@@ -220,7 +220,7 @@ struct PlanInput {
     me: u32,
     holders: Vec<Holder>,
     /// Where the bytes of each holder are.
-    copies: Vec<Copy>,
+    copies: Vec<Location>,
 }
 
 impl PyBase {
@@ -240,7 +240,7 @@ impl PyBase {
             let all = self.base.holders();
             let copies = all.iter().zip(0..).map(|(copy, index)| {
                 let near = local(copy.shard).filter(|_| copy.host == self.base.host());
-                near.map_or(Copy::Remote(index), Copy::Local)
+                near.map_or(Location::Remote(index), Location::Local)
             });
             return PlanInput {
                 seats: seats
@@ -252,11 +252,11 @@ impl PyBase {
             };
         }
         let near = self.local.iter().map(|(shard, _)| *shard).enumerate();
-        let near = near.map(|(index, shard)| (holder(shard, 0), Copy::Local(index)));
+        let near = near.map(|(index, shard)| (holder(shard, 0), Location::Local(index)));
         let all = self.base.holders();
         let far = self.remote.iter().map(|(&shard, &index)| {
             let host = 1 + all[index as usize].host;
-            (holder(shard, host), Copy::Remote(index))
+            (holder(shard, host), Location::Remote(index))
         });
         let (holders, copies) = near.chain(far).unzip();
         PlanInput {

@@ -2,10 +2,9 @@
 //! host.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::{IpAddr, SocketAddr, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +18,7 @@ use elasticrun_shm::commit::CommitReader;
 use elasticrun_tls::{ClientConfig, Dialled};
 use socket2::{Domain, Socket, Type};
 
+use super::relays::Skipped;
 use crate::{
     Error,
     agent::{AgentConnection, Inbox, StartedRound},
@@ -153,55 +153,25 @@ pub(super) fn fetch_ranges(
     })
 }
 
-/// Fetches parts of a shard from the first of some agents that can pass them on. None if none can: the agent that keeps the
-/// shard is to be asked. Agents that cannot be used are noted, and not asked again.
+/// Fetches parts of a shard from the first of some agents that passes them on. None if none does: the agent that keeps the
+/// shard is to be asked.
 pub(super) fn fetch_passed(
     agent: &mut AgentConnection,
     started: &StartedRound,
     parts: Parts<'_>,
     relays: &[Via],
-    skipped: &Mutex<BTreeSet<SocketAddr>>,
+    skipped: &Skipped,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let skipped = || skipped.lock().unwrap_or_else(PoisonError::into_inner);
-    for (
-        nth,
-        Via {
-            agent: relay,
-            requests,
-        },
-    ) in relays.iter().copied().enumerate()
-    {
-        if skipped().contains(&relay) {
-            continue;
-        }
-        let rest = relays[nth + 1..].iter().copied();
-        let rest = rest.filter(|via| !skipped().contains(&via.agent));
-        let holder = Via {
-            agent: parts.holder,
-            requests: 0,
-        };
-        let via = rest.chain([holder]).collect();
+    skipped.first_answer(relays, parts.holder, |relay, via| {
         let socket = NewSocket {
             id: started.id(),
             inbox: Arc::clone(&agent.inbox),
         };
-        let fetched = fetch_parts(agent, socket, relay, parts, (via, requests));
+        let asked = (via, relay.requests);
+        let fetched = fetch_parts(agent, socket, relay.agent, parts, asked);
         agent.inbox.forget_transfer();
-        let is_broken = match &fetched {
-            Ok(_) => return fetched.map(Some),
-            Err(Error::ShardMissing { .. }) => false,
-            Err(Error::Fetch { .. } | Error::Damaged { .. } | Error::Protocol { .. }) => true,
-            // The round is over.
-            Err(_) => return fetched.map(Some),
-        };
-        if let Err(error) = fetched {
-            tracing::info!(%relay, %error, "an agent does not pass a shard on; another one is asked");
-        }
-        if is_broken {
-            skipped().insert(relay);
-        }
-    }
-    Ok(None)
+        fetched
+    })
 }
 
 /// Fetches parts of a shard from an agent, which gets them through others, with so many requests.

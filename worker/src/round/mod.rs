@@ -4,6 +4,7 @@
 mod connect;
 mod fetch;
 mod holders;
+mod relays;
 mod shards;
 mod sync;
 

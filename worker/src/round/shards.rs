@@ -4,13 +4,7 @@
 //! from there at the same time. The bytes stay as they are until all members have sealed commit 0 of the round, since no
 //! process seals a second commit before. [`DividedBase::check`] tells if that did not hold.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    net::SocketAddr,
-    os::unix::net::UnixStream,
-    sync::Mutex,
-};
+use std::{collections::BTreeMap, io, os::unix::net::UnixStream};
 
 use elasticrun_collectives::Group;
 use elasticrun_protocol::{
@@ -23,6 +17,7 @@ use elasticrun_shm::commit::{Commit, CommitFds, CommitReader};
 use super::{
     fetch::{Parts, fetch_passed, fetch_ranges},
     holders::{Holders, ShardCopy},
+    relays::Skipped,
 };
 use crate::{
     Error,
@@ -40,7 +35,7 @@ pub struct DividedBase {
     /// Who holds what. Without copies if all members are on this host.
     holders: Holders,
     /// Agents that could not pass anything on.
-    skipped: Mutex<BTreeSet<SocketAddr>>,
+    skipped: Skipped,
 }
 
 /// Where parts of a shard of another host come from.
@@ -167,7 +162,7 @@ pub(crate) fn open_divided(
         copies: BTreeMap::new(),
         host: start.host_index,
         holders,
-        skipped: Mutex::default(),
+        skipped: Skipped::default(),
     };
     for LocalCopy { shard, fds, .. } in local {
         let commit = CommitReader::open(fds)?.read_in_parts(id)?;
