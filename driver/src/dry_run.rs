@@ -5,8 +5,8 @@ use std::fmt::Write;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use crate::config::{
-    Config, Mode, ParameterServers, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source, Workers,
-    launcher_of,
+    Config, Mode, ParameterServers, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source,
+    Workers, launcher_of,
 };
 
 /// The ranks of a worker in the first round.

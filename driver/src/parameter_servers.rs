@@ -47,7 +47,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// # Errors
 /// The error of the system.
 pub(crate) fn free_port(settings: &Settings) -> io::Result<u16> {
-    Ok(TcpListener::bind((listen(settings), 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((listen(settings), 0))?
+        .local_addr()?
+        .port())
 }
 
 /// The variable that keeps the port.
@@ -91,8 +93,9 @@ impl Scheduler {
         let address = SocketAddr::new(listen(settings), setup.port);
         if resumes {
             let of_run = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), setup.port);
-            TcpStream::connect_timeout(&of_run, ANSWER)
-                .context("the scheduler of the parameter servers is gone: the run cannot be resumed")?;
+            TcpStream::connect_timeout(&of_run, ANSWER).context(
+                "the scheduler of the parameter servers is gone: the run cannot be resumed",
+            )?;
             return Ok(Self(None));
         }
         let program = std::env::current_exe().context("cannot find the own program")?;

@@ -16,7 +16,10 @@ pub(super) fn parameter_servers(config: &Config) -> Result<Option<ParameterServe
             None => Ok(None),
         };
     };
-    if replicas.value.is_some_and(|replicas| replicas >= servers.get()) {
+    if replicas
+        .value
+        .is_some_and(|replicas| replicas >= servers.get())
+    {
         let why = format!("expected less than --ps {servers}: each copy is on another server");
         return Err(replicas.contradicts("ps-replicas", why));
     }

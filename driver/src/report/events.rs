@@ -249,7 +249,9 @@ impl Event {
                 exit,
             } => Self::warn(
                 "server_failed",
-                [json!({"host": host, "server": process.server_number(), "exit": exit.to_string()})],
+                [
+                    json!({"host": host, "server": process.server_number(), "exit": exit.to_string()}),
+                ],
             ),
             Decision::ServerStopped { host, process } => Self::info(
                 "server_stopped",

@@ -5,8 +5,8 @@ mod deaths;
 mod divided;
 mod hardships;
 mod replicas;
-mod servers;
 mod seeded;
+mod servers;
 
 use std::time::Duration;
 

@@ -16,8 +16,9 @@ use crate::{
     agent::{Agent, LivenessEvent},
     local::{AttachRequest, Purpose, SharedFd},
     numa::Bound,
-    process::{Directives, NodeAddresses, ProcessState, SpawnContext, Started, ToStart, WorkerProcess, server_variables,
-        variables,
+    process::{
+        Directives, NodeAddresses, ProcessState, SpawnContext, Started, ToStart, WorkerProcess,
+        server_variables, variables,
     },
     region::Region,
     replica::ReplicaCopy,

@@ -199,7 +199,8 @@ impl Process {
 
     /// The number of the start of a parameter server. `None` for a worker.
     pub fn server_number(self) -> Option<u32> {
-        self.is_server().then_some(self.local_rank.0 & !FIRST_SERVER)
+        self.is_server()
+            .then_some(self.local_rank.0 & !FIRST_SERVER)
     }
 }
 

@@ -89,7 +89,12 @@ fn measure(name: &str, old: &Mesh, new: &Mesh, axes: fn(usize) -> Vec<Axis>) {
 fn a_plan_of_up_to_10000_workers_and_10000_tensors() {
     let rows = |_| vec![Axis::Shard { dim: 0 }];
     measure("rows, 100 to 99", &Mesh::line(100), &Mesh::line(99), rows);
-    measure("rows, 1,000 to 999", &Mesh::line(1000), &Mesh::line(999), rows);
+    measure(
+        "rows, 1,000 to 999",
+        &Mesh::line(1000),
+        &Mesh::line(999),
+        rows,
+    );
     measure(
         "rows, 10,000 to 8,000",
         &Mesh::line(10_000),

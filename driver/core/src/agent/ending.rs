@@ -125,7 +125,12 @@ impl Machine {
             () if self.stopped => End::Stopped,
             () => End::Orphaned,
         };
-        let stuck = self.workers.keys().chain(self.servers.keys()).copied().collect();
+        let stuck = self
+            .workers
+            .keys()
+            .chain(self.servers.keys())
+            .copied()
+            .collect();
         out.push(Command::Exit { why, stuck });
     }
 }

@@ -86,13 +86,7 @@ impl Machine {
         }
     }
 
-    fn end_server(
-        &mut self,
-        now: Time,
-        process: Process,
-        why: StopReason,
-        out: &mut Vec<Command>,
-    ) {
+    fn end_server(&mut self, now: Time, process: Process, why: StopReason, out: &mut Vec<Command>) {
         // A server that leaves while the job goes on hands over what it holds.
         let grace = match why {
             StopReason::Removed => self.setup.grace.max(self.setup.drain_timeout),

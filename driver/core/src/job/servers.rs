@@ -148,10 +148,7 @@ impl Job {
 
     /// The number of servers to start, if so many of those that run leave.
     fn missing_servers(&self, leaving: usize) -> usize {
-        let wanted = self
-            .settings
-            .servers
-            .saturating_sub(self.servers.finished);
+        let wanted = self.settings.servers.saturating_sub(self.servers.finished);
         (wanted as usize + leaving).saturating_sub(self.servers.running.len())
     }
 
@@ -160,8 +157,7 @@ impl Job {
             return false;
         }
         self.servers.paused_until = None;
-        let launching =
-            |state: &crate::fleet::Host| matches!(state.agent, Agent::Launching { .. });
+        let launching = |state: &crate::fleet::Host| matches!(state.agent, Agent::Launching { .. });
         self.servers.started > 0 || !self.fleet.hosts().any(|(_, state)| launching(state))
     }
 

@@ -1,10 +1,7 @@
 //! Parameter servers of a host.
 
 use elasticrun_core::agent::{Command, Event, Signal};
-use elasticrun_protocol::{
-    AgentCommand, AgentReport, DriverEpoch, Process,
-    control::Exit,
-};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, Process, control::Exit};
 
 use crate::bench::*;
 
@@ -63,7 +60,11 @@ fn a_server_is_started_once() {
     let mut bench = Bench::new();
     told(&mut bench, 1, &[0]);
     exits(&mut bench, 0, Exit::Code(1));
-    assert_eq!(told(&mut bench, 2, &[0]), [], "the driver does not know its end yet");
+    assert_eq!(
+        told(&mut bench, 2, &[0]),
+        [],
+        "the driver does not know its end yet"
+    );
     assert_eq!(told(&mut bench, 1, &[7]), [], "an older command");
 }
 
@@ -83,5 +84,8 @@ fn an_agent_that_ends_waits_for_its_servers() {
     let commands = bench.command(AgentCommand::Shutdown);
     assert_eq!(commands, [signal(0, Signal::Terminate)]);
     let commands = exits(&mut bench, 0, Exit::Code(0));
-    assert!(matches!(commands.last(), Some(Command::Exit { .. })), "{commands:?}");
+    assert!(
+        matches!(commands.last(), Some(Command::Exit { .. })),
+        "{commands:?}"
+    );
 }

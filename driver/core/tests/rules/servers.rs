@@ -36,10 +36,13 @@ fn told(harness: &Harness) -> BTreeMap<&str, Vec<u32>> {
 }
 
 fn server(harness: &Harness, number: u32) -> Process {
-    let commands = harness.sent.iter().filter_map(|(_, command)| match command {
-        AgentCommand::Servers { run, .. } => Some(run),
-        _ => None,
-    });
+    let commands = harness
+        .sent
+        .iter()
+        .filter_map(|(_, command)| match command {
+            AgentCommand::Servers { run, .. } => Some(run),
+            _ => None,
+        });
     let found = commands
         .flatten()
         .find(|process| process.server_number() == Some(number));
@@ -180,6 +183,10 @@ fn an_agent_that_comes_back_is_told_again() {
     let to_b = after.iter().filter(|(host, command)| {
         host.as_str() == "b" && matches!(command, AgentCommand::Servers { .. })
     });
-    assert_eq!(to_b.count(), 0, "its servers were replaced on the other host");
+    assert_eq!(
+        to_b.count(),
+        0,
+        "its servers were replaced on the other host"
+    );
     assert_eq!(told(&harness)["a"], [0, 2]);
 }

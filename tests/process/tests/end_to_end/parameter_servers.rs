@@ -26,7 +26,9 @@ const SAY_ROLE: &str = "echo role $DMLC_ROLE of $DMLC_NUM_SERVER and $DMLC_NUM_W
 #[test]
 fn servers_have_a_role_and_no_rank() {
     let script = format!("{SAY_ROLE}; while [ $DMLC_ROLE = server ]; do sleep 0.1; done");
-    let ended = Job::new("-np 1 --ps 1").command(["sh", "-c", &script]).run();
+    let ended = Job::new("-np 1 --ps 1")
+        .command(["sh", "-c", &script])
+        .run();
     ended.expect(0, &["succeeded"]);
     let text = stdout(&ended);
     for line in [

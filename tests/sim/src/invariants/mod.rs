@@ -357,15 +357,7 @@ pub(crate) fn watch(world: &mut World) {
         copies::watch(world),
         r20::watch(world),
     ];
-    let names = [
-        "R9",
-        "R10",
-        "R12",
-        "newcomers",
-        "R12",
-        "copies",
-        "R20",
-    ];
+    let names = ["R9", "R10", "R12", "newcomers", "R12", "copies", "R20"];
     for (check, name) in waits.into_iter().zip(names) {
         if let Err(what) = check {
             world.violate(name, what);

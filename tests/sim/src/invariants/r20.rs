@@ -40,7 +40,9 @@ pub(super) fn watch(world: &mut World) -> Result<(), String> {
         let stays = !world.reference.drains(id) && job.has_host(id);
         is_up && stays && world.reaches(host) && world.hosts[host].stalled <= world.now
     };
-    let able: Vec<_> = (0..world.hosts.len()).filter(|host| is_able(*host)).collect();
+    let able: Vec<_> = (0..world.hosts.len())
+        .filter(|host| is_able(*host))
+        .collect();
     let running: usize = (able.iter())
         .map(|host| world.hosts[*host].servers.len())
         .sum();

@@ -124,10 +124,7 @@ fn undrained(world: &World) -> Option<(&'static str, String)> {
     }
     let idle = (job.fleet().hosts()).find(|(host, state)| {
         let drains = world.reference.drain_due(host).is_some();
-        drains
-            && state.up().is_some()
-            && state.live().next().is_none()
-            && !job.has_servers(host)
+        drains && state.up().is_some() && state.live().next().is_none() && !job.has_servers(host)
     });
     idle.map(|(host, _)| {
         (

@@ -20,7 +20,9 @@ mod report;
 mod start;
 
 pub use adoption::{AdoptedPhase, AdoptedRound, AdoptedWorker, Adoption};
-pub use command::{AgentCommand, ParameterServers, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent};
+pub use command::{
+    AgentCommand, ParameterServers, Place, ProbeHost, Restarts, Setup, Spawn, StopReason, ToAgent,
+};
 pub use cut::{Cut, CutShard, ShardCopy};
 pub use durable::{Durable, ResumeFrom, StoredCommit};
 pub use exit::Exit;
