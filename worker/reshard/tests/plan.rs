@@ -19,9 +19,12 @@ type Asker = (u32, Option<u32>);
 /// What is asked for: holder, old tensor, and runs of bytes.
 type Asked = (u32, usize, Vec<(u64, u64)>);
 
+/// A host that is asked, and for what.
+type AskedOf = (u32, u32, usize, Vec<(u64, u64)>);
+
 /// Who asks each host for what.
 #[derive(Default)]
-struct Askers(BTreeMap<(u32, u32, usize, Vec<(u64, u64)>), AskedFor>);
+struct Askers(BTreeMap<AskedOf, AskedFor>);
 
 #[derive(Default)]
 struct AskedFor {

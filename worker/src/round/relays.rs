@@ -76,12 +76,15 @@ mod tests {
         SocketAddr::from(([10, 0, 0, 1], agent))
     }
 
+    /// An agent that is asked, and those after it.
+    type Asked = (u16, Vec<u16>);
+
     /// Who is asked, each with the agents after it, if these answer in this way. The relays are agents 1 to 3; 9 has the
     /// commit.
     fn asked(
         skipped: &Skipped,
         answer: impl Fn(u16) -> Result<u16, Error>,
-    ) -> (Vec<(u16, Vec<u16>)>, Result<Option<u16>, Error>) {
+    ) -> (Vec<Asked>, Result<Option<u16>, Error>) {
         let relays = [1, 2, 3].map(|agent| Via {
             agent: address(agent),
             requests: 2,

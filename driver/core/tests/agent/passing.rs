@@ -105,14 +105,18 @@ fn a_failed_agent_is_skipped() {
     let mut passing = agent(1);
     let list = [(2, 2), (3, 2), (9, 0)];
     let (number, _) = begins(&passing.ask(&request(0, &list, 2), None));
-    let next = passing.failed(number, Failure::Broken).unwrap();
+    let next = passing
+        .failed(number, Failure::Broken)
+        .expect("there are others");
     assert_eq!(next.agent, address(3));
     assert_eq!(next.request, request(0, &[(9, 0)], 2));
     // It is not asked for other parts either.
     let other = passing.ask(&request(1, &list, 2), None);
     assert_eq!(begins(&other).1.agent, address(3));
     // One that did not have them may have others.
-    let next = passing.failed(number, Failure::Refused).unwrap();
+    let next = passing
+        .failed(number, Failure::Refused)
+        .expect("there is another");
     assert_eq!(next.agent, address(9));
     assert_eq!(next.request.via, []);
     let other = passing.ask(&request(2, &list, 2), None);

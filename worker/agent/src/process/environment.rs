@@ -260,6 +260,10 @@ mod tests {
             interface,
             socket: Path::new("/run/s"),
             error_file: Path::new("/run/e"),
+            node: NodeAddresses {
+                host: [10, 0, 0, 2].into(),
+                driver: [10, 0, 0, 9].into(),
+            },
         };
         variables(&ctx, &spawn, |name| agent_env.contains(&name))
     }

@@ -122,7 +122,7 @@ impl VariableWidth {
     pub(crate) fn select(self, rows: impl Iterator<Item = std::ops::Range<usize>> + Clone) -> Self {
         let nulls = (self.nulls.as_ref())
             .map(|nulls| rows.clone().flatten().map(|row| nulls.is_valid(row)))
-            .map(|valid| NullBuffer::from_iter(valid));
+            .map(NullBuffer::from_iter);
         let spans = rows.flat_map(|rows| self.spans[rows].iter().copied());
         Self::new(self.buffers.clone(), spans.collect(), nulls)
     }

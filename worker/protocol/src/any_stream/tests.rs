@@ -5,6 +5,8 @@
 #[path = "../../../../tests/fuzz/seeds.rs"]
 mod seeds;
 
+use std::net::SocketAddr;
+
 use crate::{
     AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
     HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,

@@ -38,7 +38,7 @@ fn draw(random: &mut Random, range: RangeInclusive<u64>) -> u64 {
 }
 
 fn chance(random: &mut Random, one_in: u64) -> bool {
-    one_in > 0 && random.next_u64() % one_in == 0
+    one_in > 0 && random.next_u64().is_multiple_of(one_in)
 }
 
 /// How often rows and elements are missing, and how long rows are.
