@@ -46,6 +46,7 @@ mod documentation {}
 mod array;
 mod core;
 mod customer;
+mod elastic;
 mod error;
 mod in_flight;
 mod net;
@@ -53,6 +54,7 @@ mod node;
 mod options;
 mod postoffice;
 mod pull;
+mod requests;
 mod server;
 mod simple;
 mod summing;
@@ -73,6 +75,7 @@ pub use core::{
     tracker::Timestamp,
 };
 pub use customer::{Callback, Customer};
+pub use elastic::{ElasticApp, ElasticServer};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;
 pub use options::Options;

@@ -1,6 +1,7 @@
 //! The result of a pull: servers' answers are received straight into it.
 
 use std::{
+    collections::BTreeMap,
     mem::ManuallyDrop,
     sync::{Mutex, PoisonError},
 };
@@ -45,7 +46,8 @@ pub(crate) struct Destination<T> {
     base: *mut T,
     len: usize,
     capacity: usize,
-    parts: Mutex<Vec<Option<Part<T>>>>,
+    /// By the position of the first key.
+    parts: Mutex<BTreeMap<usize, Part<T>>>,
 }
 
 // SAFETY: the memory at `base` is owned by this value. Answers write disjoint slices of it, and it is read only when the
@@ -58,12 +60,11 @@ impl<T: Element> Destination<T> {
     /// A destination. `values` has the length of the result if this is known, and is empty otherwise.
     pub(crate) fn new(slices: Vec<Slice>, known: bool, values: Vec<T>) -> Self {
         let mut values = ManuallyDrop::new(values);
-        let parts = if known { 0 } else { slices.len() };
         Self {
             base: values.as_mut_ptr(),
             len: values.len(),
             capacity: values.capacity(),
-            parts: Mutex::new((0..parts).map(|_| None).collect()),
+            parts: Mutex::default(),
             slices,
             known,
         }
@@ -78,12 +79,23 @@ impl<T: Element> Destination<T> {
         receiver: &mut Receiver,
         scratch: &mut Scratch,
     ) -> Result<Result<(), String>, ReceiveError> {
-        let found = self.slices.iter().position(|slice| slice.server == from);
-        let Some(index) = found else {
+        let found = self.slices.iter().find(|slice| slice.server == from);
+        let Some(slice) = found.copied() else {
             receiver.skip(header.payload())?;
             return Ok(Err("it was not asked".to_owned()));
         };
-        let slice = self.slices[index];
+        self.receive_slice(slice, header, receiver, scratch)
+    }
+
+    /// Receives the values of a slice of the result. No other thread receives any of them, and the slice is within the result if
+    /// its length is known.
+    pub(crate) fn receive_slice(
+        &self,
+        slice: Slice,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<Result<(), String>, ReceiveError> {
         let (keys, count) = (
             slice.keys_end - slice.keys_first,
             slice.values_end - slice.values_first,
@@ -94,6 +106,7 @@ impl<T: Element> Destination<T> {
             return Ok(Err(format!("its values are {name}")));
         }
         if self.known {
+            assert!(slice.values_first <= slice.values_end && slice.values_end <= self.len);
             let bytes = count * size_of::<T>();
             if header.keys != 0 || header.lens != 0 || header.value_bytes != bytes as u64 {
                 receiver.skip(header.payload())?;
@@ -102,8 +115,7 @@ impl<T: Element> Destination<T> {
                     header.value_bytes
                 )));
             }
-            // SAFETY: slices are disjoint parts of the `len` values at `base`, and this thread alone receives that of this
-            // server. Any bytes are values of a plain type.
+            // SAFETY: slices are disjoint parts of the `len` values at `base`, and this thread alone receives this one. Any bytes are values of a plain type.
             let values =
                 unsafe { std::slice::from_raw_parts_mut(self.base.add(slice.values_first), count) };
             receiver.read(&mut [bytemuck::cast_slice_mut(values)])?;
@@ -121,7 +133,8 @@ impl<T: Element> Destination<T> {
             return Ok(Err("its lens do not add up".to_owned()));
         }
         let values = bytemuck::cast_slice(payload.values).to_vec();
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some((values, lens));
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.insert(slice.keys_first, (values, lens));
         Ok(Ok(()))
     }
 
@@ -141,7 +154,7 @@ impl<T: Element> Destination<T> {
         let mut values = Vec::new();
         let mut lens = Vec::new();
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (part, part_lens) in parts.drain(..).flatten() {
+        for (part, part_lens) in std::mem::take(&mut *parts).into_values() {
             values.extend_from_slice(&part);
             lens.extend_from_slice(&part_lens);
         }

@@ -2,6 +2,7 @@
 //!
 //! It prints what it has done, one fact a line, and ends with 0 if all was right.
 
+mod elastic;
 mod scenarios;
 mod traps;
 
@@ -31,6 +32,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "bad-input" => traps::bad_input(&start()?),
         "priority" => traps::priority(&start()?),
         "until-lost" => traps::until_lost(&start()?),
+        "elastic" => elastic::run(),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

@@ -65,6 +65,19 @@ impl<T: Element> Run<T> {
         &mut self.values[range]
     }
 
+    /// Removes the keys from `first` to before `end`.
+    pub(super) fn remove(&mut self, first: usize, end: usize) {
+        let (from, to) = (self.offset(first), self.offset(end));
+        if let Layout::Mixed(offsets) = &mut self.layout {
+            offsets.drain(first..end);
+            offsets[first..]
+                .iter_mut()
+                .for_each(|offset| *offset -= to - from);
+        }
+        self.keys.drain(first..end);
+        self.values.drain(from..to);
+    }
+
     /// Adds a key that is greater than all others.
     fn append(&mut self, key: u64, values: &[T]) {
         self.append_all(&[key], Lens::Uniform(values.len()), values);

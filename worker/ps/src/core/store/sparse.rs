@@ -280,5 +280,6 @@ fn common_prefix(a: &[u64], b: &[u64]) -> usize {
     count + rest.take_while(|(a, b)| a == b).count()
 }
 
+mod range;
 #[cfg(test)]
 mod tests;
