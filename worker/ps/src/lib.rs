@@ -50,6 +50,7 @@ mod control;
 mod core;
 mod customer;
 pub mod dynamic;
+mod elastic;
 mod error;
 mod in_flight;
 mod net;
@@ -58,6 +59,7 @@ mod optimizing;
 mod options;
 mod postoffice;
 mod pull;
+mod requests;
 mod server;
 mod simple;
 mod summing;
@@ -86,6 +88,7 @@ pub use core::{
     tracker::Timestamp,
 };
 pub use customer::{Callback, Customer};
+pub use elastic::{ElasticApp, ElasticServer};
 pub use elasticrun_collectives::{DType, Element};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;

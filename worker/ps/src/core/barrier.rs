@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::{Group, NodeId};
+use super::node::{ALL_NODES, Group, NodeId};
 
 /// The barriers of all groups. The scheduler keeps them.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ struct Barrier {
     released: u64,
     /// The dead nodes of barriers that could not be complete. Members that come later get the same answer.
     broken: BTreeMap<u64, Vec<NodeId>>,
+    /// Nodes that came when this barrier had begun: it does not wait for them.
+    excused: BTreeSet<NodeId>,
 }
 
 /// What an arrival or a change of members leads to.
@@ -57,6 +59,22 @@ impl Barriers {
         barrier.release(group, members, dead)
     }
 
+    /// A node joins a job that runs: it has met the others in all barriers that are over, and is in none that has begun. The first
+    /// one of all nodes begins with the job.
+    pub(crate) fn admit(&mut self, node: NodeId) {
+        self.groups.entry(ALL_NODES).or_default();
+        for (&group, barrier) in &mut self.groups {
+            let begun = barrier
+                .arrivals
+                .values()
+                .any(|count| *count > barrier.released);
+            if begun || (group == ALL_NODES && barrier.released == 0) {
+                barrier.excused.insert(node);
+            }
+            barrier.arrivals.insert(node, barrier.released);
+        }
+    }
+
     /// Some nodes have died: the barriers that wait for them end.
     pub(crate) fn died(
         &mut self,
@@ -88,12 +106,17 @@ impl Barrier {
             .copied()
             .filter(|node| !dead.contains(node))
             .collect();
-        let late = members.iter().filter(|node| !self.has_arrived(**node));
+        let awaited = |node: &&NodeId| !self.has_arrived(**node) && !self.excused.contains(*node);
+        let late = members.iter().filter(awaited);
         let (dead, alive): (Vec<_>, Vec<_>) = late.partition(|node| dead.contains(node));
         if waiting.is_empty() || (!alive.is_empty() && dead.is_empty()) {
             return None;
         }
         self.released += 1;
+        for node in std::mem::take(&mut self.excused) {
+            let arrivals = self.arrivals.entry(node).or_default();
+            *arrivals = self.released.max(*arrivals);
+        }
         if !dead.is_empty() {
             self.broken.insert(self.released, dead.clone());
         }
@@ -142,6 +165,24 @@ mod tests {
         assert_eq!(arrive(0), None);
         assert_eq!(arrive(1).map(|release| release.number), Some(1));
         assert_eq!(arrive(1).map(|release| release.number), Some(2));
+    }
+
+    #[test]
+    fn a_barrier_that_has_begun_does_not_wait_for_a_newcomer() {
+        let mut barriers = Barriers::default();
+        let all = ALL_NODES.node_ids(2, 1);
+        let none = BTreeSet::new();
+        let late = NodeId::server(1);
+        barriers.admit(late);
+        let old = all.iter().filter(|node| **node != late);
+        let released = old.filter_map(|node| barriers.arrive(ALL_NODES, *node, &all, &none));
+        assert_eq!(released.count(), 1);
+        // It is awaited in the next one.
+        for node in all.iter().filter(|node| **node != late) {
+            assert_eq!(barriers.arrive(ALL_NODES, *node, &all, &none), None);
+        }
+        let release = barriers.arrive(ALL_NODES, late, &all, &none);
+        assert_eq!(release.map(|release| release.number), Some(2));
     }
 
     #[test]

@@ -1,0 +1,205 @@
+//! Workers push and pull without a pause while servers join, leave and die. What they have pushed is known in the end.
+
+use std::{
+    collections::VecDeque,
+    io::BufRead,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use elasticrun_ps::{
+    Array, ElasticApp, ElasticServer, Error, KvWorker, Options, Postoffice, Role, WORKER_GROUP,
+};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::{ensure, scenarios::spread};
+
+const KEYS: u64 = 2000;
+/// Where each worker counts its steps.
+const COUNTERS: u64 = u64::MAX - 1000;
+/// Steps behind a line of the test until it is answered.
+const MORE_STEPS: u64 = 100;
+
+pub(crate) fn run() -> Result<(), Error> {
+    // In all threads, so that the one that waits for it gets it.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    (signals.thread_block()).map_err(|error| Error::Options(error.to_string()))?;
+    let postoffice = Postoffice::start(Options::from_env()?)?;
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => serve(&postoffice, signals)?,
+        Role::Worker => work(&postoffice)?,
+    }
+    match postoffice.finalize() {
+        // It was told to leave meanwhile.
+        Err(_) if LEFT.load(Ordering::SeqCst) => Ok(()),
+        ended => ended,
+    }
+}
+
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Serves until the job ends, or until it is told to leave.
+fn serve(postoffice: &Postoffice, signals: SigSet) -> Result<(), Error> {
+    let server = ElasticServer::start(postoffice, [ElasticApp::sums::<f64>(0)])?;
+    println!("serving {}", postoffice.my_rank());
+    let postoffice = postoffice.clone();
+    thread::spawn(move || {
+        if signals.wait().is_err() {
+            return;
+        }
+        let start = Instant::now();
+        match server.drain(Duration::from_secs(50)) {
+            Ok(()) => {
+                println!("drained in {:?}", start.elapsed());
+                LEFT.store(true, Ordering::SeqCst);
+                postoffice.finalize_async();
+            }
+            Err(error) => println!("not drained: {error}"),
+        }
+    });
+    Ok(())
+}
+
+/// What a worker pushes for a key in a step. Sums are exact.
+fn value(rank: u64, step: u64, key: usize) -> f64 {
+    (1 + rank + step % 7 + key as u64 % 3) as f64
+}
+
+fn is_touched(step: u64, key: usize) -> bool {
+    key as u64 % 5 == step % 5 || key < 20
+}
+
+fn lines() -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// The sum of what a worker has pushed in so many steps, for each key.
+fn pushed(rank: u64, steps: u64) -> Vec<f64> {
+    let mut sums = vec![0.0; KEYS as usize];
+    for step in 0..steps {
+        for (key, sum) in sums.iter_mut().enumerate() {
+            if is_touched(step, key) {
+                *sum += value(rank, step, key);
+            }
+        }
+    }
+    sums
+}
+
+/// The slowest requests.
+#[derive(Default)]
+struct Slowest(Duration, u64);
+
+impl Slowest {
+    fn note(&mut self, start: Instant, step: u64) {
+        let took = start.elapsed();
+        if took > self.0 {
+            *self = Self(took, step);
+        }
+    }
+}
+
+fn work(postoffice: &Postoffice) -> Result<(), Error> {
+    let kv = KvWorker::<f64>::new(postoffice, 0, 0)?;
+    let all = Array::from(spread(KEYS));
+    let rank = u64::from(postoffice.my_rank());
+    let lines = lines();
+    let mut in_flight = VecDeque::new();
+    let (mut step, mut told) = (0, 0);
+    let mut answer_at = None;
+    let mut slowest = Slowest::default();
+    loop {
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (index, &key) in all.iter().enumerate() {
+            if is_touched(step, index) {
+                keys.push(key);
+                values.push(value(rank, step, index));
+            }
+        }
+        let keys = Array::from(keys);
+        let start = Instant::now();
+        if step % 4 == 3 {
+            let own = values.clone();
+            let found = kv.push_pull(&keys, values)?.wait()?.values;
+            slowest.note(start, step);
+            let sees = found.iter().zip(&own).all(|(found, own)| found >= own);
+            ensure(sees, || "a push-pull does not see its push".to_owned())?;
+        } else {
+            in_flight.push_back((kv.push(&keys, values)?, start));
+            while in_flight.len() > 2 {
+                if let Some((oldest, start)) = in_flight.pop_front() {
+                    kv.wait(oldest)?;
+                    slowest.note(start, step);
+                }
+            }
+        }
+        step += 1;
+        if step % 50 == 0 {
+            while let Some((oldest, start)) = in_flight.pop_front() {
+                kv.wait(oldest)?;
+                slowest.note(start, step);
+            }
+            // All that this worker has pushed was acknowledged, so a pull sees it.
+            let start = Instant::now();
+            let found = kv.pull(&all, 1)?.wait()?.values;
+            slowest.note(start, step);
+            let own = pushed(rank, step);
+            let sees = found.iter().zip(&own).all(|(found, own)| found >= own);
+            ensure(sees, || {
+                "a pull does not see an acknowledged push".to_owned()
+            })?;
+            if step == 50 {
+                println!("working");
+            }
+        }
+        if answer_at == Some(step) {
+            told += 1;
+            println!("past {told}: slowest {:?} in step {}", slowest.0, slowest.1);
+            slowest = Slowest::default();
+            answer_at = None;
+        }
+        if answer_at.is_none() {
+            match lines.try_recv().as_deref() {
+                Ok("end") => break,
+                Ok(_) => answer_at = Some(step + MORE_STEPS),
+                Err(_) => {}
+            }
+        }
+    }
+    for (timestamp, _) in in_flight {
+        kv.wait(timestamp)?;
+    }
+    let counted = kv.push([COUNTERS + rank], [step as f64])?;
+    kv.wait(counted)?;
+    postoffice.barrier(WORKER_GROUP)?;
+    let workers = u64::from(postoffice.num_workers());
+    let counters: Vec<u64> = (0..workers).map(|rank| COUNTERS + rank).collect();
+    let steps = kv.pull(counters, 1)?.wait()?.values;
+    let mut expected = vec![0.0; KEYS as usize];
+    for (rank, &steps) in steps.iter().enumerate() {
+        let sums = pushed(rank as u64, steps as u64);
+        (expected.iter_mut().zip(sums)).for_each(|(all, own)| *all += own);
+    }
+    let found = kv.pull(&all, 1)?.wait()?.values;
+    let equal = (found.iter().zip(&expected)).all(|(a, b)| a.to_bits() == b.to_bits());
+    ensure(equal, || {
+        let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b);
+        format!("{} of {KEYS} sums differ", wrong.count())
+    })?;
+    println!("equal after {steps:?} steps");
+    Ok(())
+}

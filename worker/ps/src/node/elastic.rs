@@ -1,0 +1,508 @@
+//! What a node of an elastic job has beside others: the range map, the engine of a server, and connections that come back.
+//!
+//! A server sends to others only over connections of which its engine knows: when one is opened, all that may be lost is sent again,
+//! before anything else is sent over it. What cannot be sent is dropped, since it is sent again then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{Control, Node, OF_NODE, lock};
+use crate::{
+    core::{
+        elastic::{
+            engine::Engine,
+            map::{App, ChainMap},
+            message::{Body, Command, Message, Order, Report},
+            wire::{self, Incoming},
+        },
+        frame::{FAILURE, Header},
+        membership::Member,
+        node::{NodeId, Role, SCHEDULER},
+    },
+    error::{Error, Refusal},
+    net::{Connection, Outgoing, Pace, Payload, connect_once},
+};
+
+/// Time between two attempts to dial, and the limit of one.
+const RETRY: Duration = Duration::from_millis(10);
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// The elastic state of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Elastic {
+    map: Mutex<Option<Arc<ChainMap>>>,
+    /// Signalled when the first map comes, and when a drain ends.
+    changed: Condvar,
+    server: OnceLock<Mutex<Server>>,
+    /// Nodes that came after the start.
+    addresses: Mutex<BTreeMap<NodeId, SocketAddr>>,
+    dialling: Mutex<BTreeSet<NodeId>>,
+    /// When the heartbeats were sent that are not answered.
+    beats: Mutex<VecDeque<Duration>>,
+    /// Until when no other node takes this one for dead, in milliseconds since the start.
+    lease: AtomicU64,
+    drain: Mutex<Option<Result<(), String>>>,
+    sessions: AtomicU32,
+}
+
+/// The engine of a server, and what it sends over.
+struct Server {
+    engine: Engine,
+    connections: BTreeMap<NodeId, Arc<Connection>>,
+    held_since: Option<Instant>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Elastic {
+    /// A number for a `KvWorker`.
+    pub(crate) fn session(&self) -> u32 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits for the first map.
+    pub(crate) fn wait_for_map(&self, limit: Duration) -> Result<Arc<ChainMap>, Error> {
+        let start = Instant::now();
+        let mut map = lock(&self.map);
+        loop {
+            if let Some(map) = &*map {
+                return Ok(Arc::clone(map));
+            }
+            let waited = limit;
+            let rest = limit
+                .checked_sub(start.elapsed())
+                .filter(|_| !OF_NODE.get());
+            let rest = rest.ok_or(Error::NoElasticServers { waited })?;
+            let woken = self.changed.wait_timeout(map, rest);
+            map = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Notes where a node that came later is.
+    pub(super) fn add_address(&self, member: &Member) {
+        lock(&self.addresses).insert(member.id, member.address);
+    }
+
+    /// Wakes all that wait.
+    pub(super) fn notify(&self) {
+        drop(lock(&self.map));
+        self.changed.notify_all();
+    }
+
+    pub(super) fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        lock(&self.addresses).get(&node).copied()
+    }
+}
+
+impl Node {
+    /// Makes this server an elastic one, and tells the scheduler.
+    pub(crate) fn serve_elastic(
+        self: &Arc<Self>,
+        elastic: &Elastic,
+        engine: Engine,
+        apps: Vec<App>,
+    ) -> Result<(), Error> {
+        let connections = lock(&self.connections).clone();
+        let server = Server {
+            engine,
+            connections,
+            held_since: None,
+        };
+        if elastic.server.set(Mutex::new(server)).is_err() {
+            let app = apps.first().map_or(0, |app| app.app);
+            return Err(Error::CustomerExists { app, customer: app });
+        }
+        // A node that comes later has got the map already.
+        let map = lock(&elastic.map).clone();
+        if let Some(map) = map {
+            self.with_engine(|engine, _, out| engine.map(&map, out));
+        }
+        let scheduler = self.connection(SCHEDULER)?;
+        self.send_control(&scheduler, &Control::Ready { apps })
+    }
+
+    /// Waits until the scheduler does not take this server for dead. `false` if it may.
+    ///
+    /// The scheduler declares a node dead when it was silent for the heartbeat timeout. It was not when it answered a heartbeat, so
+    /// this server may serve for that time since it has sent the last one that was answered.
+    fn has_lease(&self) -> bool {
+        let Some(elastic) = &self.elastic else {
+            return false;
+        };
+        loop {
+            if (self.now().as_millis() as u64) < elastic.lease.load(Ordering::Relaxed) {
+                return true;
+            }
+            if self.is_stopped() || lock(&self.lost).contains_key(&SCHEDULER) {
+                return false;
+            }
+            // A heartbeat is on its way.
+            let guard = lock(&elastic.map);
+            let woken = elastic.changed.wait_timeout(guard, RETRY);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Calls the engine, and does what it wants. `None` if this is no elastic server.
+    fn with_engine(
+        self: &Arc<Self>,
+        call: impl FnOnce(&mut Engine, &mut BTreeMap<NodeId, Arc<Connection>>, &mut Vec<Command>),
+    ) {
+        let Some(server) = self.elastic.as_ref().and_then(|it| it.server.get()) else {
+            return;
+        };
+        let mut server = lock(server);
+        let server = &mut *server;
+        let mut out = Vec::new();
+        call(&mut server.engine, &mut server.connections, &mut out);
+        for command in out {
+            self.execute(server, command);
+        }
+        server.held_since = match server.engine.holds_requests() {
+            true => server.held_since.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+    }
+
+    fn execute(self: &Arc<Self>, server: &mut Server, command: Command) {
+        match command {
+            Command::Answer {
+                origin,
+                version,
+                keys,
+                found,
+            } => {
+                let found = found.unwrap_or_default();
+                let header = Header {
+                    dtype: origin.dtype,
+                    lens: found.lens.as_ref().map_or(0, |_| keys as u32),
+                    per_key: found.per_key,
+                    value_bytes: found.values.len() as u64,
+                    ..wire::answer_header(&origin, self.id(), version)
+                };
+                let lens = found
+                    .lens
+                    .map_or_else(Bytes::new, |lens| crate::array::Array::from(lens).bytes());
+                let parts = [Bytes::new(), lens, found.values];
+                self.send_over(server, origin.identity.worker, &header, parts);
+            }
+            Command::Refuse {
+                origin,
+                version,
+                refusal,
+            } => {
+                let body = serde_json::to_vec(&refusal).expect("a refusal is plain data");
+                let header = wire::answer_header(&origin, self.id(), version);
+                let header = Header {
+                    flags: header.flags | FAILURE,
+                    value_bytes: body.len() as u64,
+                    ..header
+                };
+                let parts = [Bytes::new(), Bytes::new(), body.into()];
+                self.send_over(server, origin.identity.worker, &header, parts);
+            }
+            Command::Send { to, message } => {
+                let (header, parts) = wire::encode(&message, self.id());
+                self.send_over(server, to, &header, parts);
+            }
+            Command::Report(report) => self.tell_scheduler(&Control::Report { report }),
+            Command::Diverged(reason) => {
+                tracing::error!(reason, "this server has failed: it serves no more");
+                self.log(0, || format!("this server has failed: {reason}"));
+                server.engine.fence();
+                let report = Report::Failed { reason };
+                self.tell_scheduler(&Control::Report { report });
+            }
+        }
+    }
+
+    fn send_over(
+        self: &Arc<Self>,
+        server: &Server,
+        to: NodeId,
+        header: &Header,
+        parts: [Bytes; 3],
+    ) {
+        self.log(2, || format!("to {to}: {header:?}"));
+        match server.connections.get(&to) {
+            // If it breaks, the next connection begins with what was not acknowledged.
+            Some(connection) => {
+                _ = connection.send(Outgoing::new(header, parts), Pace::Corked);
+            }
+            None => self.dial_later(to),
+        }
+    }
+
+    pub(crate) fn tell_scheduler(self: &Arc<Self>, message: &Control) {
+        let scheduler = lock(&self.connections).get(&SCHEDULER).cloned();
+        if let Some(scheduler) = scheduler {
+            let _ = self.send_control(&scheduler, message);
+        }
+    }
+
+    /// A request to an app of the elastic server.
+    pub(crate) fn elastic_request(self: &Arc<Self>, header: &Header, payload: Payload<'_>) {
+        let body = Body {
+            keys: payload.keys,
+            lens: payload.lens,
+            per_key: header.per_key,
+            values: payload.values,
+        };
+        let origin = wire::origin_of(header);
+        if body.keys.is_empty() || !self.has_lease() {
+            return;
+        }
+        self.with_engine(|engine, _, out| engine.request(header.map_version, origin, body, out));
+    }
+
+    /// A frame of another server.
+    pub(super) fn receive_chain(
+        self: &Arc<Self>,
+        from: NodeId,
+        header: &Header,
+        payload: Payload<'_>,
+    ) {
+        let incoming = wire::decode(header, payload.keys, payload.lens, payload.values);
+        let Some(incoming) = incoming.filter(|_| from.role() == Some(Role::Server)) else {
+            tracing::warn!(%from, "ignored a frame that is no message of an elastic server");
+            return;
+        };
+        if !self.has_lease() {
+            return;
+        }
+        self.with_engine(|engine, _, out| match incoming {
+            Incoming::Entry { head, origin, body } => {
+                engine.entry(from, head, &origin, body, None, out);
+            }
+            Incoming::Acknowledged { first, mode, index } => {
+                engine.acknowledged(from, first, mode, index, out);
+            }
+            Incoming::Piece { head, chunk } => engine.piece(from, head, chunk, out),
+            Incoming::PieceTaken { first, stream } => {
+                engine.message(from, Message::PieceTaken { first, stream }, out);
+            }
+        });
+    }
+
+    /// A connection is open, and nothing was received over it: what may be lost is sent again.
+    pub(super) fn link_up(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let (Some(peer), true) = (connection.peer(), self.elastic.is_some()) else {
+            return;
+        };
+        if peer == SCHEDULER {
+            return;
+        }
+        self.with_engine(|engine, connections, out| {
+            connections.insert(peer, Arc::clone(connection));
+            engine.link_reset(peer, out);
+        });
+        for customer in self.registry.customers() {
+            customer.link_reset(peer);
+        }
+    }
+
+    /// A connection to another node has ended, which is no death of that node yet. Returns whether the node is to be dialled.
+    pub(super) fn link_down(self: &Arc<Self>, peer: NodeId, connection: &Arc<Connection>) {
+        self.with_engine(|_, connections, _| {
+            let own = connections.get(&peer);
+            if own.is_some_and(|own| Arc::ptr_eq(own, connection)) {
+                connections.remove(&peer);
+            }
+        });
+    }
+
+    /// Dials a node again and again, on a thread of its own, until it accepts or is dead.
+    pub(crate) fn dial_later(self: &Arc<Self>, to: NodeId) {
+        let Some(elastic) = &self.elastic else { return };
+        if self.is_stopped() || !lock(&elastic.dialling).insert(to) {
+            return;
+        }
+        let node = Arc::clone(self);
+        let builder = thread::Builder::new().name("ps-dial".to_owned());
+        let spawned = builder.spawn(move || {
+            OF_NODE.set(true);
+            node.dial_until_dead(to);
+            if let Some(elastic) = &node.elastic {
+                lock(&elastic.dialling).remove(&to);
+            }
+        });
+        match spawned {
+            Ok(handle) => {
+                let mut threads = lock(&self.threads);
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(handle);
+            }
+            Err(_) => _ = lock(&elastic.dialling).remove(&to),
+        }
+    }
+
+    fn dial_until_dead(self: &Arc<Self>, to: NodeId) {
+        loop {
+            let gone = lock(&self.lost).contains_key(&to) || lock(&self.waiting).left.contains(&to);
+            if gone || self.is_stopped() {
+                return;
+            }
+            let current = lock(&self.connections).get(&to).cloned();
+            if let Some(current) = current {
+                // The other end has dialled.
+                self.link_up(&current);
+                return;
+            }
+            let dialled = self.address_of(to).and_then(|address| {
+                let stream = connect_once(address, self.options.local, ATTEMPT).ok()?;
+                self.open(stream, to).ok()
+            });
+            if dialled.is_some() {
+                return;
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Requests that wait for a map, and loads: once in an interval.
+    pub(super) fn elastic_beat(self: &Arc<Self>) {
+        let Some(elastic) = &self.elastic else { return };
+        let Some(server) = elastic.server.get() else {
+            return;
+        };
+        let waited = self.options.handler_timeout;
+        let late = lock(server)
+            .held_since
+            .is_some_and(|since| since.elapsed() >= waited);
+        let mut loads = Vec::new();
+        self.with_engine(|engine, _, out| {
+            loads = engine.loads();
+            if late {
+                let version = engine.current_map().map_or(0, |map| map.version) + 1;
+                engine.refuse_held(&Refusal::NoMap { version, waited }, out);
+            }
+        });
+        self.tell_scheduler(&Control::Load { loads });
+    }
+
+    /// A heartbeat is sent to the scheduler.
+    pub(super) fn beat_sent(&self) {
+        if let Some(elastic) = &self.elastic {
+            lock(&elastic.beats).push_back(self.now());
+        }
+    }
+
+    /// The scheduler has answered the first heartbeat that it had not: it knew then that this node lives.
+    pub(super) fn beat_answered(&self) {
+        if let Some(elastic) = &self.elastic
+            && let Some(sent) = lock(&elastic.beats).pop_front()
+        {
+            self.extend_lease(sent);
+        }
+    }
+
+    /// Nobody takes this node for dead before the heartbeat timeout after this time.
+    pub(super) fn extend_lease(&self, from: Duration) {
+        if let Some(elastic) = &self.elastic {
+            let until = (from + self.options.heartbeat_timeout).as_millis() as u64;
+            elastic.lease.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Handles a message of an elastic job. Gives back what is none.
+    pub(super) fn elastic_message(self: &Arc<Self>, message: Control) -> Option<Control> {
+        let elastic = match &self.elastic {
+            Some(elastic) => elastic,
+            None => return Some(message),
+        };
+        match message {
+            Control::Members { members } => {
+                let members = members.into_iter();
+                lock(&elastic.addresses).extend(members.map(|it: Member| (it.id, it.address)));
+            }
+            Control::Map { map } => self.elastic_map(elastic, map),
+            Control::Order { order } => self.elastic_order(&order),
+            Control::Drained => {
+                *lock(&elastic.drain) = Some(Ok(()));
+                elastic.notify();
+            }
+            Control::DrainRefused { reason } => {
+                *lock(&elastic.drain) = Some(Err(reason));
+                elastic.notify();
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn elastic_order(self: &Arc<Self>, order: &Order) {
+        self.log(1, || format!("{order:?}"));
+        self.with_engine(|engine, _, out| engine.order(order, out));
+    }
+
+    fn elastic_map(self: &Arc<Self>, elastic: &Elastic, map: ChainMap) {
+        if !map.is_complete() {
+            tracing::warn!("ignored a range map with gaps");
+            return;
+        }
+        self.log(1, || format!("range map {}", map.version));
+        let map = Arc::new(map);
+        {
+            let mut current = lock(&elastic.map);
+            if (current.as_ref()).is_some_and(|current| current.version >= map.version) {
+                return;
+            }
+            *current = Some(Arc::clone(&map));
+        }
+        elastic.changed.notify_all();
+        self.with_engine(|engine, _, out| engine.map(&map, out));
+        for customer in self.registry.customers() {
+            customer.map_changed(&map);
+        }
+    }
+
+    /// A node is dead.
+    pub(super) fn elastic_death(self: &Arc<Self>, node: NodeId) {
+        self.with_engine(|engine, connections, out| {
+            connections.remove(&node);
+            match node {
+                SCHEDULER => engine.fence(),
+                node => engine.died(node, out),
+            }
+        });
+    }
+
+    /// Hands over all that this server has.
+    pub(crate) fn drain(self: &Arc<Self>, elastic: &Elastic, limit: Duration) -> Result<(), Error> {
+        *lock(&elastic.drain) = None;
+        let scheduler = self.connection(SCHEDULER)?;
+        self.send_control(&scheduler, &Control::Drain)?;
+        let start = Instant::now();
+        let mut guard = lock(&elastic.map);
+        loop {
+            match lock(&elastic.drain).take() {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(reason)) => return Err(Error::DrainRefused(reason)),
+                None => {}
+            }
+            if let Some(error) = lock(&self.lost).get(&SCHEDULER) {
+                return Err(error.clone());
+            }
+            let waited = limit;
+            let rest = limit.checked_sub(start.elapsed());
+            let rest = rest.ok_or(Error::DrainTimedOut { waited })?;
+            let woken = elastic.changed.wait_timeout(guard, rest);
+            guard = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
