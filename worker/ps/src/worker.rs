@@ -373,9 +373,9 @@ impl<T: Element> KvWorker<T> {
         if let Pace::Wait(limit) = node.pace() {
             for connection in asked.iter().filter_map(|to| node.open_connection(*to)) {
                 // If it is broken, the request goes elsewhere.
-                match connection.wait_for_space(limit) {
-                    Err(error @ Error::BackPressure { .. }) => return Err(error),
-                    _ => {}
+                let waited = connection.wait_for_space(limit);
+                if let Err(error @ Error::BackPressure { .. }) = waited {
+                    return Err(error);
                 }
             }
         }

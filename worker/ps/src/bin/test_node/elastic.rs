@@ -12,7 +12,8 @@ use std::{
 };
 
 use elasticrun_ps::{
-    Array, ElasticApp, ElasticServer, Error, KvWorker, Options, Postoffice, Role, WORKER_GROUP,
+    Array, ElasticApp, ElasticServer, Error, Expect, KvWorker, Options, Postoffice, RequestOptions,
+    Role, WORKER_GROUP,
 };
 use nix::sys::signal::{SigSet, Signal};
 
@@ -21,6 +22,8 @@ use crate::{ensure, scenarios::spread};
 const KEYS: u64 = 2000;
 /// Where each worker counts its steps.
 const COUNTERS: u64 = u64::MAX - 1000;
+/// An app with keys of different lengths.
+const MIXED: u32 = 1;
 /// Steps behind a line of the test until it is answered.
 const MORE_STEPS: u64 = 100;
 
@@ -44,9 +47,18 @@ pub(crate) fn run() -> Result<(), Error> {
 
 static LEFT: AtomicBool = AtomicBool::new(false);
 
+/// A server with other apps than the others.
+pub(crate) fn other() -> Result<(), Error> {
+    let postoffice = Postoffice::start(Options::from_env()?)?;
+    ElasticServer::start(&postoffice, [ElasticApp::sums::<f32>(7)]).map(drop)
+}
+
 /// Serves until the job ends, or until it is told to leave.
 fn serve(postoffice: &Postoffice, signals: SigSet) -> Result<(), Error> {
-    let server = ElasticServer::start(postoffice, [ElasticApp::sums::<f64>(0)])?;
+    let server = ElasticServer::start(
+        postoffice,
+        [ElasticApp::sums::<f64>(0), ElasticApp::sums::<i64>(MIXED)],
+    )?;
     println!("serving {}", postoffice.my_rank());
     let postoffice = postoffice.clone();
     thread::spawn(move || {
@@ -113,10 +125,40 @@ impl Slowest {
     }
 }
 
+fn mixed_len(position: usize) -> u32 {
+    position as u32 % 4
+}
+
+fn push_mixed(kv: &KvWorker<i64>, keys: &Array<u64>) -> Result<(), Error> {
+    let lens: Vec<u32> = (0..keys.len()).map(mixed_len).collect();
+    let count: u32 = lens.iter().sum();
+    let options = RequestOptions {
+        lens: Some(lens.into()),
+        ..RequestOptions::default()
+    };
+    let values: Vec<i64> = (0..i64::from(count)).collect();
+    let pushed = kv.push_with(keys, values, options)?;
+    kv.wait(pushed)
+}
+
+/// Each worker has pushed once in 50 steps.
+fn check_mixed(kv: &KvWorker<i64>, keys: &Array<u64>, steps: &[f64]) -> Result<(), Error> {
+    let pushes: i64 = steps.iter().map(|&steps| steps as i64 / 50).sum();
+    let pull = kv.pull_with(keys, Expect::Unknown, Vec::new(), RequestOptions::default())?;
+    let found = pull.wait()?;
+    let values: Vec<i64> = (0..found.values.len() as i64)
+        .map(|value| value * pushes)
+        .collect();
+    let lens: Vec<u32> = (0..keys.len()).map(mixed_len).collect();
+    let equal = found.values == values && found.lens.as_deref() == Some(&lens[..]);
+    ensure(equal, || "keys of different lengths differ".to_owned())
+}
+
 fn work(postoffice: &Postoffice) -> Result<(), Error> {
     let kv = KvWorker::<f64>::new(postoffice, 0, 0)?;
     let all = Array::from(spread(KEYS));
     let rank = u64::from(postoffice.my_rank());
+    let mixed = KvWorker::<i64>::new(postoffice, MIXED, 0)?;
     let lines = lines();
     let mut in_flight = VecDeque::new();
     let (mut step, mut told) = (0, 0);
@@ -162,6 +204,7 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
             ensure(sees, || {
                 "a pull does not see an acknowledged push".to_owned()
             })?;
+            push_mixed(&mixed, &all)?;
             if step == 50 {
                 println!("working");
             }
@@ -186,7 +229,10 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
     let counted = kv.push([COUNTERS + rank], [step as f64])?;
     kv.wait(counted)?;
     postoffice.barrier(WORKER_GROUP)?;
-    let workers = u64::from(postoffice.num_workers());
+    // A test may start more than the job began with.
+    let all_workers = std::env::var("TEST_WORKERS").ok();
+    let workers = all_workers.and_then(|count| count.parse().ok());
+    let workers = workers.unwrap_or(u64::from(postoffice.num_workers()));
     let counters: Vec<u64> = (0..workers).map(|rank| COUNTERS + rank).collect();
     let steps = kv.pull(counters, 1)?.wait()?.values;
     let mut expected = vec![0.0; KEYS as usize];
@@ -200,6 +246,7 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
         let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b);
         format!("{} of {KEYS} sums differ", wrong.count())
     })?;
+    check_mixed(&mixed, &all, &steps)?;
     println!("equal after {steps:?} steps");
     Ok(())
 }

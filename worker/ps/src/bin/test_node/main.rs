@@ -33,6 +33,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "priority" => traps::priority(&start()?),
         "until-lost" => traps::until_lost(&start()?),
         "elastic" => elastic::run(),
+        "elastic-other" => elastic::other(),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

@@ -8,6 +8,9 @@
 //!
 //! `PS_SIM_SEEDS=20000 cargo nextest run -p elasticrun-ps sim` runs more seeds, `PS_SIM_SEED=7` one.
 
+mod dice;
+mod ending;
+mod faults;
 mod worker;
 mod world;
 

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::worker::{Book, Worker};
+use super::{
+    dice::Dice,
+    worker::{Book, Worker},
+};
 use crate::{
     core::{
         elastic::{
-            balance::RangeLoad,
             client::Part,
             coordinator::{Action, Coordinator},
             engine::Engine,
@@ -17,40 +19,14 @@ use crate::{
         },
         frame::{PULL, PUSH},
         node::{NodeId, SCHEDULER},
-        ranges::KeyRange,
         store::SparseStore,
     },
     error::Refusal,
 };
 
-/// A random source: SplitMix64.
-pub(super) struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ number >> 31
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, all: &[T]) -> Option<T> {
-        all.get(self.below(all.len())).copied()
-    }
-}
-
 /// What is on its way.
 #[derive(Clone, Debug)]
-enum Packet {
+pub(super) enum Packet {
     Map(ChainMap),
     Order(Order),
     Dead(NodeId),
@@ -77,10 +53,10 @@ enum Packet {
 }
 
 /// From, to, and the number of the connection.
-type Channel = (NodeId, NodeId, u64);
+pub(super) type Channel = (NodeId, NodeId, u64);
 
 /// All keys that are pushed: three clusters, with those at the ends.
-fn all_keys() -> Vec<u64> {
+pub(super) fn all_keys() -> Vec<u64> {
     let clusters = [0, 1 << 62, u64::MAX - 9];
     clusters
         .iter()
@@ -89,24 +65,24 @@ fn all_keys() -> Vec<u64> {
 }
 
 pub(super) struct World {
-    dice: Dice,
-    copies: usize,
-    coordinator: Coordinator,
-    servers: BTreeMap<NodeId, Engine>,
+    pub(super) dice: Dice,
+    pub(super) copies: usize,
+    pub(super) coordinator: Coordinator,
+    pub(super) servers: BTreeMap<NodeId, Engine>,
     /// Servers that the coordinator has declared dead, or will.
-    gone: BTreeSet<NodeId>,
-    draining: BTreeSet<NodeId>,
+    pub(super) gone: BTreeSet<NodeId>,
+    pub(super) draining: BTreeSet<NodeId>,
     /// Servers have left on purpose. If the server to which they have given their ranges is dead and nobody has noticed it yet, all
     /// copies are lost by right: that is the end of the run.
-    left: bool,
-    workers: Vec<Worker>,
-    channels: BTreeMap<Channel, VecDeque<Packet>>,
+    pub(super) left: bool,
+    pub(super) workers: Vec<Worker>,
+    pub(super) channels: BTreeMap<Channel, VecDeque<Packet>>,
     /// Numbers of connections, and those whose sender has not noticed that they broke.
-    links: BTreeMap<(NodeId, NodeId), u64>,
-    down: BTreeSet<(NodeId, NodeId)>,
-    ranks: u32,
-    book: Book,
-    trace: bool,
+    pub(super) links: BTreeMap<(NodeId, NodeId), u64>,
+    pub(super) down: BTreeSet<(NodeId, NodeId)>,
+    pub(super) ranks: u32,
+    pub(super) book: Book,
+    pub(super) trace: bool,
 }
 
 impl World {
@@ -135,13 +111,13 @@ impl World {
         world
     }
 
-    fn log(&self, text: impl FnOnce() -> String) {
+    pub(super) fn log(&self, text: impl FnOnce() -> String) {
         if self.trace {
             println!("{}", text());
         }
     }
 
-    fn add_server(&mut self) {
+    pub(super) fn add_server(&mut self) {
         let id = NodeId::server(self.ranks);
         self.ranks += 1;
         let store: Box<dyn ElasticStore> = Box::new(SparseStore::<i64>::default());
@@ -151,7 +127,7 @@ impl World {
         self.send(id, SCHEDULER, Packet::Ready);
     }
 
-    fn send(&mut self, from: NodeId, to: NodeId, packet: Packet) {
+    pub(super) fn send(&mut self, from: NodeId, to: NodeId, packet: Packet) {
         if self.down.contains(&(from, to)) {
             return;
         }
@@ -239,16 +215,16 @@ impl World {
         let (from, to, _) = channel;
         self.log(|| format!("{from} -> {to}: {packet:?}"));
         if to == SCHEDULER {
-            self.to_scheduler(from, packet);
+            self.at_scheduler(from, packet);
             Ok(())
         } else if let Some(index) = self.workers.iter().position(|worker| worker.id == to) {
-            self.to_worker(index, from, packet)
+            self.at_worker(index, from, packet)
         } else {
-            self.to_server(to, from, packet)
+            self.at_server(to, from, packet)
         }
     }
 
-    fn to_scheduler(&mut self, from: NodeId, packet: Packet) {
+    fn at_scheduler(&mut self, from: NodeId, packet: Packet) {
         let apps = [App {
             app: 3,
             dtype: elasticrun_collectives::DType::I64 as u8,
@@ -283,7 +259,7 @@ impl World {
             .collect()
     }
 
-    fn act(&mut self, actions: Vec<Action>) {
+    pub(super) fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             self.log(|| format!("coordinator: {action:?}"));
             match action {
@@ -299,12 +275,12 @@ impl World {
                     self.servers.remove(&node);
                 }
                 Action::DrainRefused { node, .. } => _ = self.draining.remove(&node),
-                Action::Refuse { .. } | Action::Note(_) => {}
+                Action::Accept(_) | Action::Refuse { .. } | Action::Note(_) => {}
             }
         }
     }
 
-    fn to_worker(&mut self, index: usize, from: NodeId, packet: Packet) -> Result<(), String> {
+    fn at_worker(&mut self, index: usize, from: NodeId, packet: Packet) -> Result<(), String> {
         let worker = &mut self.workers[index];
         let (parts, failures) = match packet {
             Packet::Map(map) => worker.requests.map(&map),
@@ -333,7 +309,7 @@ impl World {
         Ok(())
     }
 
-    fn to_server(&mut self, to: NodeId, from: NodeId, packet: Packet) -> Result<(), String> {
+    fn at_server(&mut self, to: NodeId, from: NodeId, packet: Packet) -> Result<(), String> {
         let Some(engine) = self.servers.get_mut(&to) else {
             return Ok(());
         };
@@ -371,179 +347,6 @@ impl World {
                 }
                 Command::Report(report) => self.send(to, SCHEDULER, Packet::Report(report)),
                 Command::Diverged(text) => return Err(format!("{to}: {text}")),
-            }
-        }
-        Ok(())
-    }
-
-    /// Something goes wrong, or changes.
-    fn fault(&mut self) -> Result<(), String> {
-        let living: Vec<NodeId> = (self.servers.keys().copied())
-            .filter(|node| !self.gone.contains(node))
-            .collect();
-        match self.dice.below(10) {
-            0 | 1 if living.len() < 6 => self.add_server(),
-            2 | 3 => {
-                let Some(node) = self.dice.pick(&living) else {
-                    return Ok(());
-                };
-                if self.draining.insert(node) {
-                    self.left = true;
-                    self.send(node, SCHEDULER, Packet::Drain);
-                }
-            }
-            4..=6 => self.lose_server(&living),
-            7 | 8 => self.break_link(&living),
-            _ => self.split(),
-        }
-        Ok(())
-    }
-
-    /// A server dies, or is cut off and declared dead, if each of its ranges has another copy.
-    fn lose_server(&mut self, living: &[NodeId]) {
-        let Some(map) = self.coordinator.map() else {
-            return;
-        };
-        let mut others = self.gone.clone();
-        let Some(node) = self.dice.pick(living) else {
-            return;
-        };
-        others.insert(node);
-        let survives = |range: &crate::core::elastic::map::ChainRange| {
-            range.chain.iter().any(|member| !others.contains(member))
-        };
-        // The deaths that the coordinator has not noticed count together.
-        if !map.ranges.iter().all(survives) {
-            return;
-        }
-        self.gone.insert(node);
-        let killed = self.dice.chance(70);
-        self.log(|| format!("{node} is lost, killed: {killed}"));
-        if killed {
-            self.servers.remove(&node);
-            let channels: Vec<Channel> = self.channels.keys().copied().collect();
-            for channel in channels.into_iter().filter(|channel| channel.0 == node) {
-                self.cut(channel);
-            }
-        } else if let Some(engine) = self.servers.get_mut(&node) {
-            // It serves nothing when its time is over, which is before it is declared dead.
-            engine.fence();
-        }
-        // Behind all that it has sent to the scheduler.
-        self.send(node, SCHEDULER, Packet::Gone);
-    }
-
-    /// The last packets of a channel are lost.
-    fn cut(&mut self, channel: Channel) {
-        if let Some(queue) = self.channels.get_mut(&channel) {
-            let kept = self.dice.below(queue.len() + 1);
-            queue.truncate(kept);
-        }
-    }
-
-    /// The connection of two nodes breaks: the last packets are lost, until each end has noticed it.
-    fn break_link(&mut self, living: &[NodeId]) {
-        let workers: Vec<_> = self.workers.iter().map(|worker| worker.id).collect();
-        let all: Vec<_> = living.iter().copied().chain(workers).collect();
-        let (Some(a), Some(b)) = (self.dice.pick(living), self.dice.pick(&all)) else {
-            return;
-        };
-        if a == b || self.down.contains(&(a, b)) || self.down.contains(&(b, a)) {
-            return;
-        }
-        self.log(|| format!("the connection of {a} and {b} breaks"));
-        for (from, to) in [(a, b), (b, a)] {
-            let link = self.links.get(&(from, to)).copied().unwrap_or(0);
-            self.cut((from, to, link));
-            // Each end notices the new connection at any time, before it gets anything over it, and sends nothing until then.
-            let channel = (from, to, link + 1);
-            self.channels
-                .insert(channel, VecDeque::from([Packet::Reset]));
-            self.links.insert((from, to), link + 1);
-        }
-        self.down.extend([(a, b), (b, a)]);
-    }
-
-    /// All servers report that one range is used most.
-    fn split(&mut self) {
-        let Some(map) = self.coordinator.map().filter(|map| map.ranges.len() < 100) else {
-            return;
-        };
-        let key = self.dice.pick(&all_keys()).unwrap_or(0);
-        let first = map.range_of(key).first;
-        let load = RangeLoad {
-            first,
-            keys: 1 << 30,
-            middle: Some(key),
-        };
-        let servers: Vec<NodeId> = (0..self.ranks).map(NodeId::server).collect();
-        for node in servers {
-            let actions = self.coordinator.load(node, &[load]);
-            self.act(actions);
-        }
-    }
-
-    /// Nothing is on its way, and nothing happens any more.
-    fn check_end(&mut self) -> Result<(), String> {
-        for worker in &self.workers {
-            if !worker.requests.open().is_empty() {
-                return Err(format!("PS7: not answered: {:?}", worker.requests));
-            }
-        }
-        if !self.draining.is_empty() {
-            let drains: Vec<_> = self.draining.difference(&self.gone).collect();
-            if !drains.is_empty() {
-                return Err(format!("the drain of {drains:?} does not end"));
-            }
-        }
-        let living = self
-            .servers
-            .keys()
-            .filter(|node| !self.gone.contains(node))
-            .count();
-        let Some(map) = self.coordinator.map().cloned() else {
-            return Err("there is no map".to_owned());
-        };
-        for range in &map.ranges {
-            if range.chain.len() != self.copies.min(living) {
-                return Err(format!("{range:?} has not {} copies", self.copies));
-            }
-            let mut contents = Vec::new();
-            for node in &range.chain {
-                let engine = self
-                    .servers
-                    .get_mut(node)
-                    .ok_or("a dead server in a chain")?;
-                contents.push(engine.contents(range.keys()));
-            }
-            if contents.windows(2).any(|pair| pair[0] != pair[1]) {
-                return Err(format!("the copies of {range:?} differ"));
-            }
-        }
-        for key in all_keys() {
-            let range = map.range_of(key);
-            let tail = range.tail().and_then(|tail| self.servers.get_mut(&tail));
-            let engine = tail.ok_or("a dead tail")?;
-            let keys = KeyRange {
-                first: key,
-                last: key,
-            };
-            let values = &engine.contents(keys)[0].values;
-            let found: Vec<i64> = aligned(values);
-            let sum = self
-                .book
-                .acknowledged
-                .get(&key)
-                .copied()
-                .unwrap_or_default();
-            let expected = match sum.count {
-                0 => Vec::new(),
-                _ => vec![sum.count, sum.total],
-            };
-            if found != expected {
-                return Err(format!(
-                    "PS3, PS4: key {key} has {found:?}, expected {expected:?}"
-                ));
             }
         }
         Ok(())
