@@ -117,20 +117,17 @@ impl<T: Element> Replayed<T> {
         kept: &Arc<Kept<T>>,
     ) -> Result<Sends<T>, Error> {
         let mut inner = self.lock();
-        // The first request: later maps are told.
-        let (parts, failures) = inner.requests.map(map);
-        debug_assert!(parts.is_empty() || failures.is_empty());
-        let mut sends = inner.with_kept(parts);
+        // Later maps are told.
+        if !inner.requests.has_map() {
+            inner.requests.map(map);
+        }
         inner.kept.insert(timestamp, Arc::clone(kept));
         let push = kept.flags & PUSH != 0;
         let begun = inner
             .requests
             .begin(timestamp, Keys(kept.keys.clone()), push);
         match begun {
-            Ok(parts) => {
-                sends.extend(inner.with_kept(parts));
-                Ok(sends)
-            }
+            Ok(parts) => Ok(inner.with_kept(parts)),
             Err(failure) => {
                 inner.kept.remove(&timestamp);
                 Err(error(failure))

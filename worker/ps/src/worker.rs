@@ -381,16 +381,17 @@ impl<T: Element> KvWorker<T> {
         if let Pace::Wait(limit) = node.pace() {
             for connection in asked.iter().filter_map(|to| node.open_connection(*to)) {
                 // If it is broken, the request goes elsewhere.
-                match connection.wait_for_space(limit) {
-                    Err(error @ Error::BackPressure { .. }) => return Err(error),
-                    _ => {}
+                let waited = connection.wait_for_space(limit);
+                if let Err(error @ Error::BackPressure { .. }) = waited {
+                    return Err(error);
                 }
             }
         }
+        // A part may be sent twice, and wait somewhere when the request is completed. It must not be another one then.
         let kept = Arc::new(Kept {
-            keys: request.keys.clone(),
-            lens: request.lens.clone(),
-            values: request.values.clone(),
+            keys: request.keys.owned(),
+            lens: request.lens.as_ref().map(Array::owned),
+            values: request.values.owned(),
             per_key: request.per_key,
             flags: request.flags,
             cmd: options.cmd,

@@ -36,6 +36,8 @@ pub(crate) enum Control {
     Members { members: Vec<Member> },
     /// An elastic server is ready to serve.
     Ready { apps: Vec<App> },
+    /// It takes part.
+    Accepted,
     /// The range map of an elastic job.
     Map { map: ChainMap },
     /// What an elastic server has to do.

@@ -238,6 +238,9 @@ impl Node {
                 self.set_roster(id, (servers, workers), &members, late);
             }
             Control::Refused { reason } => {
+                if let Some(elastic) = &self.elastic {
+                    elastic.refused(reason.clone());
+                }
                 lock(&self.waiting).refused = Some(reason);
                 self.changed.notify_all();
             }

@@ -3,6 +3,8 @@
 //! A server sends to others only over connections of which its engine knows: when one is opened, all that may be lost is sent again,
 //! before anything else is sent over it. What cannot be sent is dropped, since it is sent again then.
 
+mod links;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
@@ -11,7 +13,6 @@ use std::{
         Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -31,7 +32,7 @@ use crate::{
         node::{NodeId, Role, SCHEDULER},
     },
     error::{Error, Refusal},
-    net::{Connection, Outgoing, Pace, Payload, connect_once},
+    net::{Connection, Outgoing, Pace, Payload},
 };
 
 /// Time between two attempts to dial, and the limit of one.
@@ -52,6 +53,8 @@ pub(crate) struct Elastic {
     beats: Mutex<VecDeque<Duration>>,
     /// Until when no other node takes this one for dead, in milliseconds since the start.
     lease: AtomicU64,
+    /// What the scheduler has answered.
+    accepted: Mutex<Option<Result<(), String>>>,
     drain: Mutex<Option<Result<(), String>>>,
     sessions: AtomicU32,
 }
@@ -91,6 +94,12 @@ impl Elastic {
             let woken = self.changed.wait_timeout(map, rest);
             map = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// The scheduler does not let this server take part.
+    pub(super) fn refused(&self, reason: String) {
+        *lock(&self.accepted) = Some(Err(reason));
+        self.notify();
     }
 
     /// Notes where a node that came later is.
@@ -133,28 +142,37 @@ impl Node {
             self.with_engine(|engine, _, out| engine.map(&map, out));
         }
         let scheduler = self.connection(SCHEDULER)?;
-        self.send_control(&scheduler, &Control::Ready { apps })
+        self.send_control(&scheduler, &Control::Ready { apps })?;
+        let waited = self.options.start_timeout;
+        let answer = self.wait_for_scheduler(elastic, &elastic.accepted, waited)?;
+        match answer {
+            Some(Ok(())) => Ok(()),
+            Some(Err(reason)) => Err(Error::JoinRefused(reason)),
+            None => Err(Error::StartTimedOut { waited }),
+        }
     }
 
-    /// Waits until the scheduler does not take this server for dead. `false` if it may.
-    ///
-    /// The scheduler declares a node dead when it was silent for the heartbeat timeout. It was not when it answered a heartbeat, so
-    /// this server may serve for that time since it has sent the last one that was answered.
-    fn has_lease(&self) -> bool {
-        let Some(elastic) = &self.elastic else {
-            return false;
-        };
+    /// Waits for an answer of the scheduler. `None` if the time is over.
+    fn wait_for_scheduler(
+        &self,
+        elastic: &Elastic,
+        answer: &Mutex<Option<Result<(), String>>>,
+        limit: Duration,
+    ) -> Result<Option<Result<(), String>>, Error> {
+        let start = Instant::now();
+        let mut guard = lock(&elastic.map);
         loop {
-            if (self.now().as_millis() as u64) < elastic.lease.load(Ordering::Relaxed) {
-                return true;
+            if let Some(answer) = lock(answer).take() {
+                return Ok(Some(answer));
             }
-            if self.is_stopped() || lock(&self.lost).contains_key(&SCHEDULER) {
-                return false;
+            if let Some(error) = lock(&self.lost).get(&SCHEDULER) {
+                return Err(error.clone());
             }
-            // A heartbeat is on its way.
-            let guard = lock(&elastic.map);
-            let woken = elastic.changed.wait_timeout(guard, RETRY);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
+            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+                return Ok(None);
+            };
+            let woken = elastic.changed.wait_timeout(guard, rest);
+            guard = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -299,81 +317,6 @@ impl Node {
         });
     }
 
-    /// A connection is open, and nothing was received over it: what may be lost is sent again.
-    pub(super) fn link_up(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let (Some(peer), true) = (connection.peer(), self.elastic.is_some()) else {
-            return;
-        };
-        if peer == SCHEDULER {
-            return;
-        }
-        self.with_engine(|engine, connections, out| {
-            connections.insert(peer, Arc::clone(connection));
-            engine.link_reset(peer, out);
-        });
-        for customer in self.registry.customers() {
-            customer.link_reset(peer);
-        }
-    }
-
-    /// A connection to another node has ended, which is no death of that node yet. Returns whether the node is to be dialled.
-    pub(super) fn link_down(self: &Arc<Self>, peer: NodeId, connection: &Arc<Connection>) {
-        self.with_engine(|_, connections, _| {
-            let own = connections.get(&peer);
-            if own.is_some_and(|own| Arc::ptr_eq(own, connection)) {
-                connections.remove(&peer);
-            }
-        });
-    }
-
-    /// Dials a node again and again, on a thread of its own, until it accepts or is dead.
-    pub(crate) fn dial_later(self: &Arc<Self>, to: NodeId) {
-        let Some(elastic) = &self.elastic else { return };
-        if self.is_stopped() || !lock(&elastic.dialling).insert(to) {
-            return;
-        }
-        let node = Arc::clone(self);
-        let builder = thread::Builder::new().name("ps-dial".to_owned());
-        let spawned = builder.spawn(move || {
-            OF_NODE.set(true);
-            node.dial_until_dead(to);
-            if let Some(elastic) = &node.elastic {
-                lock(&elastic.dialling).remove(&to);
-            }
-        });
-        match spawned {
-            Ok(handle) => {
-                let mut threads = lock(&self.threads);
-                threads.retain(|thread| !thread.is_finished());
-                threads.push(handle);
-            }
-            Err(_) => _ = lock(&elastic.dialling).remove(&to),
-        }
-    }
-
-    fn dial_until_dead(self: &Arc<Self>, to: NodeId) {
-        loop {
-            let gone = lock(&self.lost).contains_key(&to) || lock(&self.waiting).left.contains(&to);
-            if gone || self.is_stopped() {
-                return;
-            }
-            let current = lock(&self.connections).get(&to).cloned();
-            if let Some(current) = current {
-                // The other end has dialled.
-                self.link_up(&current);
-                return;
-            }
-            let dialled = self.address_of(to).and_then(|address| {
-                let stream = connect_once(address, self.options.local, ATTEMPT).ok()?;
-                self.open(stream, to).ok()
-            });
-            if dialled.is_some() {
-                return;
-            }
-            thread::sleep(RETRY);
-        }
-    }
-
     /// Requests that wait for a map, and loads: once in an interval.
     pub(super) fn elastic_beat(self: &Arc<Self>) {
         let Some(elastic) = &self.elastic else { return };
@@ -395,30 +338,6 @@ impl Node {
         self.tell_scheduler(&Control::Load { loads });
     }
 
-    /// A heartbeat is sent to the scheduler.
-    pub(super) fn beat_sent(&self) {
-        if let Some(elastic) = &self.elastic {
-            lock(&elastic.beats).push_back(self.now());
-        }
-    }
-
-    /// The scheduler has answered the first heartbeat that it had not: it knew then that this node lives.
-    pub(super) fn beat_answered(&self) {
-        if let Some(elastic) = &self.elastic
-            && let Some(sent) = lock(&elastic.beats).pop_front()
-        {
-            self.extend_lease(sent);
-        }
-    }
-
-    /// Nobody takes this node for dead before the heartbeat timeout after this time.
-    pub(super) fn extend_lease(&self, from: Duration) {
-        if let Some(elastic) = &self.elastic {
-            let until = (from + self.options.heartbeat_timeout).as_millis() as u64;
-            elastic.lease.fetch_max(until, Ordering::Relaxed);
-        }
-    }
-
     /// Handles a message of an elastic job. Gives back what is none.
     pub(super) fn elastic_message(self: &Arc<Self>, message: Control) -> Option<Control> {
         let elastic = match &self.elastic {
@@ -432,6 +351,10 @@ impl Node {
             }
             Control::Map { map } => self.elastic_map(elastic, map),
             Control::Order { order } => self.elastic_order(&order),
+            Control::Accepted => {
+                *lock(&elastic.accepted) = Some(Ok(()));
+                elastic.notify();
+            }
             Control::Drained => {
                 *lock(&elastic.drain) = Some(Ok(()));
                 elastic.notify();
@@ -487,22 +410,11 @@ impl Node {
         *lock(&elastic.drain) = None;
         let scheduler = self.connection(SCHEDULER)?;
         self.send_control(&scheduler, &Control::Drain)?;
-        let start = Instant::now();
-        let mut guard = lock(&elastic.map);
-        loop {
-            match lock(&elastic.drain).take() {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(reason)) => return Err(Error::DrainRefused(reason)),
-                None => {}
-            }
-            if let Some(error) = lock(&self.lost).get(&SCHEDULER) {
-                return Err(error.clone());
-            }
-            let waited = limit;
-            let rest = limit.checked_sub(start.elapsed());
-            let rest = rest.ok_or(Error::DrainTimedOut { waited })?;
-            let woken = elastic.changed.wait_timeout(guard, rest);
-            guard = woken.unwrap_or_else(PoisonError::into_inner).0;
+        let waited = limit;
+        match self.wait_for_scheduler(elastic, &elastic.drain, limit)? {
+            Some(Ok(())) => Ok(()),
+            Some(Err(reason)) => Err(Error::DrainRefused(reason)),
+            None => Err(Error::DrainTimedOut { waited }),
         }
     }
 }

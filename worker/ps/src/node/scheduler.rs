@@ -349,6 +349,7 @@ impl Node {
                     self.log(1, || format!("{node} must not leave: {reason}"));
                     self.send_to(&[node], &Control::DrainRefused { reason });
                 }
+                Action::Accept(node) => self.send_to(&[node], &Control::Accepted),
                 Action::Refuse { node, reason } => {
                     tracing::warn!(%node, reason, "a server cannot take part");
                     self.send_to(&[node], &Control::Refused { reason });

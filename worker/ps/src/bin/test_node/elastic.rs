@@ -12,7 +12,9 @@ use std::{
 };
 
 use elasticrun_ps::{
-    Array, ElasticApp, ElasticServer, Error, KvWorker, Options, Postoffice, Role, WORKER_GROUP,
+    Array, DType, ElasticApp, ElasticServer, Error, Expect, KvWorker, Options, Postoffice,
+    RequestOptions, Role, WORKER_GROUP,
+    dynamic::{self, Elements, MutElements},
 };
 use nix::sys::signal::{SigSet, Signal};
 
@@ -21,6 +23,8 @@ use crate::{ensure, scenarios::spread};
 const KEYS: u64 = 2000;
 /// Where each worker counts its steps.
 const COUNTERS: u64 = u64::MAX - 1000;
+/// An app with keys of different lengths.
+const MIXED: u32 = 1;
 /// Steps behind a line of the test until it is answered.
 const MORE_STEPS: u64 = 100;
 
@@ -44,9 +48,18 @@ pub(crate) fn run() -> Result<(), Error> {
 
 static LEFT: AtomicBool = AtomicBool::new(false);
 
+/// A server with other apps than the others.
+pub(crate) fn other() -> Result<(), Error> {
+    let postoffice = Postoffice::start(Options::from_env()?)?;
+    ElasticServer::start(&postoffice, [ElasticApp::sums::<f32>(7)]).map(drop)
+}
+
 /// Serves until the job ends, or until it is told to leave.
 fn serve(postoffice: &Postoffice, signals: SigSet) -> Result<(), Error> {
-    let server = ElasticServer::start(postoffice, [ElasticApp::sums::<f64>(0)])?;
+    let server = ElasticServer::start(
+        postoffice,
+        [ElasticApp::sums::<f64>(0), ElasticApp::sums::<i64>(MIXED)],
+    )?;
     println!("serving {}", postoffice.my_rank());
     let postoffice = postoffice.clone();
     thread::spawn(move || {
@@ -113,10 +126,40 @@ impl Slowest {
     }
 }
 
+fn mixed_len(position: usize) -> u32 {
+    position as u32 % 4
+}
+
+fn push_mixed(kv: &KvWorker<i64>, keys: &Array<u64>) -> Result<(), Error> {
+    let lens: Vec<u32> = (0..keys.len()).map(mixed_len).collect();
+    let count: u32 = lens.iter().sum();
+    let options = RequestOptions {
+        lens: Some(lens.into()),
+        ..RequestOptions::default()
+    };
+    let values: Vec<i64> = (0..i64::from(count)).collect();
+    let pushed = kv.push_with(keys, values, options)?;
+    kv.wait(pushed)
+}
+
+/// Each worker has pushed once in 50 steps.
+fn check_mixed(kv: &KvWorker<i64>, keys: &Array<u64>, steps: &[f64]) -> Result<(), Error> {
+    let pushes: i64 = steps.iter().map(|&steps| steps as i64 / 50).sum();
+    let pull = kv.pull_with(keys, Expect::Unknown, Vec::new(), RequestOptions::default())?;
+    let found = pull.wait()?;
+    let values: Vec<i64> = (0..found.values.len() as i64)
+        .map(|value| value * pushes)
+        .collect();
+    let lens: Vec<u32> = (0..keys.len()).map(mixed_len).collect();
+    let equal = found.values == values && found.lens.as_deref() == Some(&lens[..]);
+    ensure(equal, || "keys of different lengths differ".to_owned())
+}
+
 fn work(postoffice: &Postoffice) -> Result<(), Error> {
     let kv = KvWorker::<f64>::new(postoffice, 0, 0)?;
     let all = Array::from(spread(KEYS));
     let rank = u64::from(postoffice.my_rank());
+    let mixed = KvWorker::<i64>::new(postoffice, MIXED, 0)?;
     let lines = lines();
     let mut in_flight = VecDeque::new();
     let (mut step, mut told) = (0, 0);
@@ -162,6 +205,7 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
             ensure(sees, || {
                 "a pull does not see an acknowledged push".to_owned()
             })?;
+            push_mixed(&mixed, &all)?;
             if step == 50 {
                 println!("working");
             }
@@ -186,7 +230,10 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
     let counted = kv.push([COUNTERS + rank], [step as f64])?;
     kv.wait(counted)?;
     postoffice.barrier(WORKER_GROUP)?;
-    let workers = u64::from(postoffice.num_workers());
+    // A test may start more than the job began with.
+    let all_workers = std::env::var("TEST_WORKERS").ok();
+    let workers = all_workers.and_then(|count| count.parse().ok());
+    let workers = workers.unwrap_or(u64::from(postoffice.num_workers()));
     let counters: Vec<u64> = (0..workers).map(|rank| COUNTERS + rank).collect();
     let steps = kv.pull(counters, 1)?.wait()?.values;
     let mut expected = vec![0.0; KEYS as usize];
@@ -200,6 +247,34 @@ fn work(postoffice: &Postoffice) -> Result<(), Error> {
         let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b);
         format!("{} of {KEYS} sums differ", wrong.count())
     })?;
+    check_mixed(&mixed, &all, &steps)?;
+    into_foreign_memory(postoffice, &all, &found)?;
     println!("equal after {steps:?} steps");
     Ok(())
+}
+
+/// A worker over memory of another owner, as other languages have it: pushes nothing but zeros and gets the same.
+fn into_foreign_memory(
+    postoffice: &Postoffice,
+    keys: &Array<u64>,
+    expected: &[f64],
+) -> Result<(), Error> {
+    let worker = dynamic::new_worker(postoffice, DType::F64, 0, 7)?;
+    let limit = postoffice.options().request_timeout;
+    let zeros = vec![0.0f64; keys.len()];
+    let mut space = vec![1.0f64; keys.len()];
+    let (first, count) = (zeros.as_ptr().cast(), zeros.len());
+    // SAFETY: both vectors are aligned and long enough. One belongs to the request, and the other one is used by nothing else until
+    // that is completed. If it is not, it stays until the process ends.
+    let pull = unsafe {
+        let given = Elements::new(first, count, zeros);
+        let memory = MutElements::new(space.as_mut_ptr().cast(), space.len(), ());
+        worker.push_pull(keys.clone(), given, Some(memory), RequestOptions::default())
+    };
+    if let Err(error) = pull.and_then(|pull| pull.wait_for(limit)) {
+        std::mem::forget(space);
+        return Err(error);
+    }
+    let equal = (space.iter().zip(expected)).all(|(a, b)| a.to_bits() == b.to_bits());
+    ensure(equal, || "foreign memory has other sums".to_owned())
 }

@@ -36,6 +36,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "optimizer" => training::optimizer(&start()?),
         "stale" => training::stale(&start()?),
         "elastic" => elastic::run(),
+        "elastic-other" => elastic::other(),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

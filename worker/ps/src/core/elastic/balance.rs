@@ -40,6 +40,8 @@ pub(crate) struct Loads {
     turn: BTreeMap<NodeId, Vec<RangeLoad>>,
     ranges: BTreeMap<u64, Use>,
     total: u64,
+    /// How many ranges there are.
+    count: u64,
 }
 
 impl Loads {
@@ -68,6 +70,7 @@ impl Loads {
             usage.middle = load.middle.or(usage.middle);
         }
         self.ranges.retain(|_, usage| usage.keys > 0);
+        self.count = map.ranges.len() as u64;
         self.total = self.ranges.values().map(|usage| usage.keys).sum();
         let (&first, most) = self.ranges.iter().max_by_key(|(_, usage)| usage.keys)?;
         let range = map.range_at(first)?;
@@ -94,7 +97,8 @@ impl Loads {
     /// The weight of a range: what it has at least, and its part of the load.
     pub(crate) fn weight(&self, first: u64) -> u64 {
         let keys = self.ranges.get(&first).map_or(0, |usage| usage.keys);
-        let count = self.ranges.len() as u64;
-        BASE + (keys * BASE * count).checked_div(self.total).unwrap_or(0)
+        BASE + (keys.saturating_mul(BASE * self.count))
+            .checked_div(self.total)
+            .unwrap_or(0)
     }
 }

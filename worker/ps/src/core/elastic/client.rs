@@ -109,6 +109,11 @@ impl<K: AsRef<[u64]>> Requests<K> {
         }
     }
 
+    /// Whether a map has come.
+    pub(crate) fn has_map(&self) -> bool {
+        self.map.is_some()
+    }
+
     /// The lowest timestamp that is waited for.
     fn floor(&self) -> u64 {
         let first = self.requests.first_key_value();

@@ -10,8 +10,8 @@ pub(crate) enum Mutant {
     FilterNotCopied,
     /// What a dead successor has not acknowledged is not sent to the next one.
     PendingNotResent,
-    /// A server that is no head any more applies pushes.
-    StaleHeadServes,
+    /// A server serves though it may have been declared dead.
+    FencedServerServes,
     /// The upper half of a split range has an empty filter.
     SplitDropsFilter,
     /// A server applies what a former predecessor sends.
@@ -33,7 +33,7 @@ impl Mutant {
         Self::AcknowledgesBeforeLearner,
         Self::FilterNotCopied,
         Self::PendingNotResent,
-        Self::StaleHeadServes,
+        Self::FencedServerServes,
         Self::SplitDropsFilter,
         Self::OldForwardAccepted,
         Self::LearnerMissesPushes,

@@ -49,7 +49,7 @@ impl Job {
                     }
                     Order::Resume { .. } => Vec::new(),
                 },
-                Action::Publish(_) => Vec::new(),
+                Action::Publish(_) | Action::Accept(_) => Vec::new(),
                 other => {
                     self.other.push(other);
                     Vec::new()
@@ -120,6 +120,19 @@ fn a_death_is_repaired_and_the_last_server_stays() {
     let actions = job.coordinator.died(server(2));
     job.act(actions);
     assert!(matches!(&job.other[0], Action::Note(text) if text.contains("are lost")));
+}
+
+#[test]
+fn a_server_that_dies_before_it_is_ready_is_not_waited_for() {
+    let mut job = Job {
+        coordinator: Coordinator::new(2, 0),
+        other: Vec::new(),
+        moves: 0,
+    };
+    job.ready(0);
+    assert_eq!(job.coordinator.map(), None);
+    let actions = job.coordinator.died(server(1));
+    assert!(matches!(&actions[..], [Action::Publish(map)] if map.version == 1));
 }
 
 #[test]

@@ -9,10 +9,12 @@ use crate::core::{
         client::{Part, Requests},
         filter::Identity,
         message::{Op, Origin},
-        store::aligned,
+        store::{ElasticStore, aligned},
     },
     frame::{PULL, PUSH},
+    keys::Lens,
     node::NodeId,
+    store::Expected,
 };
 
 /// What is known of a key: each push adds 1 and a number to its two values.
@@ -30,6 +32,8 @@ pub(super) struct Made {
     pub(super) flags: u8,
     /// The pushes of each key that were acknowledged when it began.
     acknowledged: Vec<i64>,
+    /// What a pull must find, if there is a reference.
+    expected: Bytes,
 }
 
 /// All keys, as the workers know them.
@@ -45,15 +49,18 @@ pub(super) struct Worker {
     pub(super) requests: Requests<Arc<[u64]>>,
     pub(super) made: BTreeMap<u64, Made>,
     pub(super) next: u64,
+    /// A store that gets all pushes at once. There is one worker then, with one request at a time.
+    pub(super) reference: Option<Box<dyn ElasticStore>>,
 }
 
 impl Worker {
-    pub(super) fn new(rank: u32) -> Self {
+    pub(super) fn new(rank: u32, reference: Option<Box<dyn ElasticStore>>) -> Self {
         Self {
             id: NodeId::worker(rank),
             requests: Requests::default(),
             made: BTreeMap::new(),
             next: 0,
+            reference,
         }
     }
 
@@ -72,12 +79,22 @@ impl Worker {
             let sum = book.acknowledged.get(key);
             sum.map_or(0, |sum| sum.count)
         });
-        let made = Made {
+        let mut made = Made {
+            expected: Bytes::new(),
             acknowledged: acknowledged.collect(),
             keys: Arc::clone(&keys),
             numbers,
             flags,
         };
+        if let Some(reference) = &mut self.reference {
+            let lens = Lens::Uniform(2);
+            if flags & PUSH != 0 {
+                let pushed = reference.push(&keys, lens, &gradients(&made.numbers));
+                pushed.map_err(|error| error.to_string())?;
+            }
+            let found = reference.pull(&keys, Expected::Known(lens));
+            made.expected = found.map_err(|error| error.to_string())?.values;
+        }
         self.made.insert(timestamp, made);
         if flags & PUSH != 0 {
             keys.iter()
@@ -93,10 +110,12 @@ impl Worker {
         let positions = part.keys.clone();
         let values = match made.flags & PUSH {
             0 => Vec::new(),
-            _ => made.numbers[positions.clone()]
-                .iter()
-                .flat_map(|&number| [1, number])
-                .collect(),
+            _ if self.reference.is_some() => gradients(&made.numbers[positions.clone()]),
+            _ => {
+                let numbers = made.numbers[positions.clone()].iter();
+                let values: Vec<i64> = numbers.flat_map(|&number| [1, number]).collect();
+                bytemuck::cast_slice(&values).to_vec()
+            }
         };
         Op {
             origin: Origin {
@@ -112,12 +131,15 @@ impl Worker {
                 priority: -1,
                 part: part.part,
                 flags: made.flags,
-                dtype: elasticrun_collectives::DType::I64 as u8,
+                dtype: match &self.reference {
+                    Some(reference) => reference.dtype(),
+                    None => elasticrun_collectives::DType::I64 as u8,
+                },
             },
             keys: made.keys[positions].to_vec(),
             lens: Vec::new(),
             per_key: 2,
-            values: Bytes::copy_from_slice(bytemuck::cast_slice(&values)),
+            values: values.into(),
         }
     }
 
@@ -135,11 +157,19 @@ impl Worker {
         let made = &self.made[&timestamp];
         if made.flags & PULL != 0 {
             let values = values.ok_or("an answer to a pull has no values")?;
+            let expected = match self.reference.is_some() {
+                true => &made.expected[positions.start * 16..positions.end * 16],
+                false => values,
+            };
+            if values != expected {
+                return Err(format!("{positions:?} are not as if they had never moved"));
+            }
             let values: Vec<i64> = aligned(values);
             if values.len() != positions.len() * 2 {
                 return Err(format!("{} values for {positions:?}", values.len()));
             }
-            for (position, found) in positions.zip(values.chunks(2)) {
+            let sums = positions.zip(values.chunks(2));
+            for (position, found) in sums.filter(|_| self.reference.is_none()) {
                 let key = made.keys[position];
                 let own = i64::from(made.flags & PUSH != 0);
                 let least = made.acknowledged[position] + own;
@@ -167,4 +197,11 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Two gradients for each key.
+fn gradients(numbers: &[i64]) -> Vec<u8> {
+    let small = |number: i64| (number % 1000) as f64;
+    let values = numbers.iter().flat_map(|&number| [1.0, small(number)]);
+    bytemuck::cast_slice(&values.collect::<Vec<f64>>()).to_vec()
 }
