@@ -266,6 +266,11 @@ impl Node {
         }
     }
 
+    /// Why the scheduler says nothing any more.
+    pub(crate) fn scheduler_lost(&self) -> Option<Error> {
+        lock(&self.waiting).scheduler_lost.clone()
+    }
+
     pub(crate) fn tell_scheduler(self: &Arc<Self>, message: &Control) {
         let scheduler = lock(&self.connections).get(&SCHEDULER).cloned();
         if let Some(scheduler) = scheduler {
