@@ -103,7 +103,7 @@ impl<T: Element> InFlight<T> {
     }
 
     /// Ends a request with an error.
-    fn fail(&self, timestamp: Timestamp, error: Error) {
+    pub(crate) fn fail(&self, timestamp: Timestamp, error: Error) {
         self.give_up(timestamp);
         self.forget(timestamp);
         self.customer.fail(timestamp, error);

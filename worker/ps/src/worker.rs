@@ -411,6 +411,10 @@ impl<T: Element> KvWorker<T> {
         match begun {
             Ok(parts) => {
                 inner.send_parts(parts);
+                // Who is told of the loss later fails the request.
+                if let Some(error) = node.scheduler_lost() {
+                    inner.fail(timestamp, error);
+                }
                 Ok(timestamp)
             }
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::{ALL_NODES, Group, NodeId};
+use super::node::{Group, NodeId};
 
 /// The barriers of all groups. The scheduler keeps them.
 #[derive(Debug, Default)]
@@ -18,8 +18,6 @@ struct Barrier {
     released: u64,
     /// The dead nodes of barriers that could not be complete. Members that come later get the same answer.
     broken: BTreeMap<u64, Vec<NodeId>>,
-    /// Nodes that came when this barrier had begun: it does not wait for them.
-    excused: BTreeSet<NodeId>,
 }
 
 /// What an arrival or a change of members leads to.
@@ -59,20 +57,17 @@ impl Barriers {
         barrier.release(group, members, dead)
     }
 
-    /// A node joins a job that runs: it has met the others in all barriers that are over, and is in none that has begun. The first
-    /// one of all nodes begins with the job.
+    /// A node joins a job that runs: it has met the others in all barriers that are over.
     pub(crate) fn admit(&mut self, node: NodeId) {
-        self.groups.entry(ALL_NODES).or_default();
-        for (&group, barrier) in &mut self.groups {
-            let begun = barrier
-                .arrivals
-                .values()
-                .any(|count| *count > barrier.released);
-            if begun || (group == ALL_NODES && barrier.released == 0) {
-                barrier.excused.insert(node);
-            }
+        for barrier in self.groups.values_mut() {
             barrier.arrivals.insert(node, barrier.released);
         }
+    }
+
+    /// Whether a group has met. All nodes do so at the start, unless their programs do not want it.
+    pub(crate) fn has_met(&self, group: Group) -> bool {
+        let barrier = self.groups.get(&group);
+        barrier.is_some_and(|barrier| barrier.released > 0)
     }
 
     /// Some nodes have died: the barriers that wait for them end.
@@ -106,17 +101,12 @@ impl Barrier {
             .copied()
             .filter(|node| !dead.contains(node))
             .collect();
-        let awaited = |node: &&NodeId| !self.has_arrived(**node) && !self.excused.contains(*node);
-        let late = members.iter().filter(awaited);
+        let late = members.iter().filter(|node| !self.has_arrived(**node));
         let (dead, alive): (Vec<_>, Vec<_>) = late.partition(|node| dead.contains(node));
         if waiting.is_empty() || (!alive.is_empty() && dead.is_empty()) {
             return None;
         }
         self.released += 1;
-        for node in std::mem::take(&mut self.excused) {
-            let arrivals = self.arrivals.entry(node).or_default();
-            *arrivals = self.released.max(*arrivals);
-        }
         if !dead.is_empty() {
             self.broken.insert(self.released, dead.clone());
         }
@@ -168,17 +158,19 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_that_has_begun_does_not_wait_for_a_newcomer() {
+    fn a_newcomer_is_awaited_from_the_barrier_in_progress_on() {
         let mut barriers = Barriers::default();
         let all = ALL_NODES.node_ids(2, 1);
         let none = BTreeSet::new();
         let late = NodeId::server(1);
+        let old: Vec<_> = all.iter().copied().filter(|node| *node != late).collect();
+        for node in &old {
+            barriers.arrive(ALL_NODES, *node, &old, &none);
+        }
+        assert!(barriers.has_met(ALL_NODES) && !barriers.has_met(WORKER_GROUP));
+        barriers.arrive(ALL_NODES, old[0], &old, &none);
         barriers.admit(late);
-        let old = all.iter().filter(|node| **node != late);
-        let released = old.filter_map(|node| barriers.arrive(ALL_NODES, *node, &all, &none));
-        assert_eq!(released.count(), 1);
-        // It is awaited in the next one.
-        for node in all.iter().filter(|node| **node != late) {
+        for node in &old[1..] {
             assert_eq!(barriers.arrive(ALL_NODES, *node, &all, &none), None);
         }
         let release = barriers.arrive(ALL_NODES, late, &all, &none);

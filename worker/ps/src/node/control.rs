@@ -28,7 +28,7 @@ pub(crate) enum Control {
         servers: u32,
         workers: u32,
         members: Vec<Member>,
-        /// Whether the job runs already.
+        /// Whether the others have met already, so that this node does not wait for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         late: bool,
     },

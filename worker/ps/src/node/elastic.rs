@@ -126,16 +126,21 @@ impl Node {
         engine: Engine,
         apps: Vec<App>,
     ) -> Result<(), Error> {
-        let connections = lock(&self.connections).clone();
         let server = Server {
             engine,
-            connections,
+            connections: BTreeMap::new(),
             held_since: None,
         };
         if elastic.server.set(Mutex::new(server)).is_err() {
             let app = apps.first().map_or(0, |app| app.app);
             return Err(Error::CustomerExists { app, customer: app });
         }
+        // Those that were opened before. Later ones are told.
+        self.with_engine(|_, connections, _| {
+            let open = lock(&self.connections).clone();
+            let open = open.into_iter().filter(|(node, _)| *node != SCHEDULER);
+            open.for_each(|(node, connection)| _ = connections.entry(node).or_insert(connection));
+        });
         // A node that comes later has got the map already.
         let map = lock(&elastic.map).clone();
         if let Some(map) = map {
@@ -257,13 +262,22 @@ impl Node {
         parts: [Bytes; 3],
     ) {
         self.log(2, || format!("to {to}: {header:?}"));
-        match server.connections.get(&to) {
+        let known = server.connections.get(&to).cloned();
+        // Answers need no order, and a worker that has an open connection does not send its requests again.
+        let to_worker = to.role() == Some(Role::Worker);
+        let known = known.or_else(|| self.open_connection(to).filter(|_| to_worker));
+        match known {
             // If it breaks, the next connection begins with what was not acknowledged.
             Some(connection) => {
                 _ = connection.send(Outgoing::new(header, parts), Pace::Corked);
             }
             None => self.dial_later(to),
         }
+    }
+
+    /// Why the scheduler says nothing any more.
+    pub(crate) fn scheduler_lost(&self) -> Option<Error> {
+        lock(&self.waiting).scheduler_lost.clone()
     }
 
     pub(crate) fn tell_scheduler(self: &Arc<Self>, message: &Control) {

@@ -49,7 +49,7 @@ struct Roster {
     id: NodeId,
     servers: u32,
     workers: u32,
-    /// Whether the job ran already when this node came.
+    /// Whether the others had met already when this node came.
     late: bool,
     addresses: BTreeMap<NodeId, SocketAddr>,
 }
@@ -211,7 +211,7 @@ impl Node {
         lock(&self.connections).get(&to).cloned()
     }
 
-    /// Whether the job ran already when this node came.
+    /// Whether the others had met already when this node came.
     pub(crate) fn is_late(&self) -> bool {
         self.roster.get().is_some_and(|roster| roster.late)
     }

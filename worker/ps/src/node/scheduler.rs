@@ -258,13 +258,14 @@ impl Node {
         let (servers, workers) = self.counts();
         let mut guard = lock(scheduler);
         guard.barriers.admit(id);
+        let late = guard.barriers.has_met(ALL_NODES);
         let members = guard.members.all();
         let roster = Control::Roster {
             id,
             servers,
             workers,
             members: members.clone(),
-            late: true,
+            late,
         };
         let _ = self.send_control(connection, &roster);
         if let Some(map) = guard.coordinator.as_ref().and_then(Coordinator::map) {

@@ -20,8 +20,9 @@ pub(crate) struct RangeLoad {
     pub(crate) middle: Option<u64>,
 }
 
-/// The weight of a range that nobody uses. All ranges together have as much again for their use.
+/// The weight of a range that nobody uses. All ranges together have four times as much for their use.
 const BASE: u64 = 1000;
+const USE: u64 = 4 * BASE;
 /// Loads below it, of all ranges in a turn, lead to no split.
 const MIN_KEYS: u64 = 10_000;
 /// Ranges for each server, at most.
@@ -97,7 +98,7 @@ impl Loads {
     /// The weight of a range: what it has at least, and its part of the load.
     pub(crate) fn weight(&self, first: u64) -> u64 {
         let keys = self.ranges.get(&first).map_or(0, |usage| usage.keys);
-        BASE + (keys.saturating_mul(BASE * self.count))
+        BASE + (keys.saturating_mul(USE * self.count))
             .checked_div(self.total)
             .unwrap_or(0)
     }

@@ -48,7 +48,7 @@ impl Engine {
             range.pending.push_back(Pending {
                 index,
                 kind,
-                answer,
+                answer: answer && !kind.is_half(),
                 op,
             });
             return;

@@ -279,15 +279,23 @@ impl Engine {
         out.push(Command::Send { to: from, message });
     }
 
-    /// Makes room for a copy. `false` if this server has a part of the range as a member.
+    /// Makes room for a copy. `false` if this server has a part of the range as a member, or a later copy.
     fn begin_learning(&mut self, source: NodeId, head: &PieceHead) -> bool {
         let own = self.ranges.range(..=head.last);
         let overlaps: Vec<u64> = own
             .filter(|(_, range)| range.last >= head.first)
             .map(|(&first, _)| first)
             .collect();
-        let member = |first: &u64| matches!(self.ranges[first].state, State::Member);
-        if overlaps.iter().any(member) {
+        let keeps = |first: &u64| match self.ranges[first].state {
+            State::Member => true,
+            // The first piece of an earlier copy came late, over a connection that broke meanwhile.
+            State::Learning {
+                source: current,
+                stream,
+                ..
+            } => current == source && stream >= head.stream,
+        };
+        if overlaps.iter().any(keeps) {
             return false;
         }
         for first in overlaps {

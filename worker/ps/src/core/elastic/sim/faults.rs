@@ -42,6 +42,10 @@ impl World {
             return;
         };
         others.insert(node);
+        // As many as there are replicas may die before the first of them is replaced.
+        if self.unnoticed.len() + 1 >= self.copies {
+            return;
+        }
         let survives = |range: &crate::core::elastic::map::ChainRange| {
             range.chain.iter().any(|member| !others.contains(member))
         };
@@ -50,6 +54,7 @@ impl World {
             return;
         }
         self.gone.insert(node);
+        self.unnoticed.insert(node);
         let killed = self.dice.chance(70);
         self.log(|| format!("{node} is lost, killed: {killed}"));
         if killed {

@@ -83,6 +83,8 @@ pub(super) struct World {
     pub(super) servers: BTreeMap<NodeId, Engine>,
     /// Servers that the coordinator has declared dead, or will.
     pub(super) gone: BTreeSet<NodeId>,
+    /// Those of them of which it does not know yet.
+    pub(super) unnoticed: BTreeSet<NodeId>,
     pub(super) draining: BTreeSet<NodeId>,
     /// Servers have left on purpose. If the server to which they have given their ranges is dead and nobody has noticed it yet, all
     /// copies are lost by right: that is the end of the run.
@@ -127,6 +129,7 @@ impl World {
             coordinator: Coordinator::new(servers, replicas),
             servers: BTreeMap::new(),
             gone: BTreeSet::new(),
+            unnoticed: BTreeSet::new(),
             draining: BTreeSet::new(),
             left: false,
             workers: (0..workers).map(worker).collect(),
@@ -264,6 +267,7 @@ impl World {
         let dead = self.gone.contains(&from);
         let actions = match packet {
             Packet::Gone => {
+                self.unnoticed.remove(&from);
                 for node in self.everyone() {
                     self.send(SCHEDULER, node, Packet::Dead(from));
                 }
