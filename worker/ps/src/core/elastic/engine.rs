@@ -57,6 +57,8 @@ enum State {
     /// It gets a copy from the tail.
     Learning {
         source: NodeId,
+        /// The version of the tail's map when the copy began.
+        version: u64,
         stream: u64,
         complete: bool,
     },

@@ -128,6 +128,7 @@ impl Engine {
                     source,
                     stream,
                     complete,
+                    ..
                 },
             ) => *source == from && *stream == number && (head.index == 0) != *complete,
             _ => false,

@@ -249,6 +249,7 @@ impl Engine {
             source,
             stream: current,
             complete,
+            ..
         } = &mut range.state
         else {
             return;
@@ -288,12 +289,13 @@ impl Engine {
             .collect();
         let keeps = |first: &u64| match self.ranges[first].state {
             State::Member => true,
-            // The first piece of an earlier copy came late, over a connection that broke meanwhile.
+            // The first piece of an earlier copy came late: of a former tail, or over a connection that broke meanwhile.
             State::Learning {
                 source: current,
+                version,
                 stream,
                 ..
-            } => current == source && stream >= head.stream,
+            } => version > head.version || (current == source && stream >= head.stream),
         };
         if overlaps.iter().any(keeps) {
             return false;
@@ -311,6 +313,7 @@ impl Engine {
             learner: None,
             state: State::Learning {
                 source,
+                version: head.version,
                 stream: head.stream,
                 complete: false,
             },

@@ -19,7 +19,7 @@ use crate::{
         },
         frame::{PULL, PUSH},
         node::{NodeId, SCHEDULER},
-        optimizer::Optimizer,
+        optimizer::{Optimizer, Rule},
         store::Init,
     },
     error::Refusal,
@@ -69,8 +69,19 @@ pub(super) fn all_keys() -> Vec<u64> {
 fn store(optimizing: bool) -> Box<dyn ElasticStore> {
     match optimizing {
         true => {
-            let weights = optimized::<f64>(Init::uniform(-1.0, 1.0, 3), Optimizer::adam(0.1));
-            weights.expect("the numbers are those of torch")
+            let rule = Rule::Adam {
+                beta1: 0.9,
+                // Its table of corrections is short: many servers are made.
+                beta2: 0.9,
+                epsilon: 1e-8,
+                decoupled: false,
+            };
+            let optimizer = Optimizer {
+                rule,
+                ..Optimizer::adam(0.1)
+            };
+            let weights = optimized::<f64>(Init::uniform(-1.0, 1.0, 3), optimizer);
+            weights.expect("the numbers are allowed")
         }
         false => sums::<i64>(),
     }
