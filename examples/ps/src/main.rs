@@ -7,6 +7,7 @@
 
 mod data;
 mod model;
+mod server;
 
 use std::{io::Write, process::ExitCode};
 
@@ -43,7 +44,11 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments = Arguments::parse();
-    let postoffice = Postoffice::start(Options::from_env()?)?;
+    let options = Options::from_env()?;
+    if options.elastic && options.role == Role::Server {
+        return server::serve(options);
+    }
+    let postoffice = Postoffice::start(options)?;
     match postoffice.role() {
         Role::Scheduler => {}
         Role::Server => {

@@ -24,7 +24,16 @@ fn run(servers: &str, workers: &str, arguments: &[&str], variables: &[(&str, &st
 
 #[test]
 fn two_servers_and_two_workers_learn_to_read() {
-    let output = run("2", "2", &[], &[]);
+    learns(&[]);
+}
+
+#[test]
+fn elastic_servers_end_with_the_job() {
+    learns(&[("PS_ELASTIC", "1"), ("PS_REPLICAS", "1")]);
+}
+
+fn learns(variables: &[(&str, &str)]) {
+    let output = run("2", "2", &[], variables);
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}{errors}");

@@ -71,6 +71,17 @@ impl<T> Array<T> {
         }
     }
 
+    /// The array, with elements that nobody writes after the end of the request either: a copy, if they belong to another owner.
+    pub(crate) fn owned(&self) -> Self
+    where
+        T: Clone,
+    {
+        match &*self.all {
+            Elements::Own(_) => self.clone(),
+            Elements::Foreign(_) => self.to_vec().into(),
+        }
+    }
+
     /// The vector, if nobody shares it.
     pub(crate) fn into_vec(self) -> Result<Vec<T>, Self> {
         let range = self.range;

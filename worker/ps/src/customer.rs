@@ -108,6 +108,14 @@ impl Customer {
         }
     }
 
+    /// Notes that a request is completed, whoever has answered.
+    pub(crate) fn completed(&self, timestamp: Timestamp) {
+        let mut inner = self.lock();
+        if inner.tracker.complete(timestamp) == Outcome::Completed {
+            self.complete(inner, timestamp, Ok(()));
+        }
+    }
+
     /// Ends a request with an error.
     pub(crate) fn fail(&self, timestamp: Timestamp, error: Error) {
         let mut inner = self.lock();

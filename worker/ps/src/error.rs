@@ -8,6 +8,7 @@ use crate::core::{
     frame::FrameError,
     keys::KeyError,
     node::{Group, NodeId},
+    ranges::KeyRange,
     slicer::SliceError,
 };
 
@@ -140,6 +141,29 @@ pub enum Error {
         /// The customer.
         customer: u32,
     },
+    /// All servers that had these keys are dead.
+    #[error("the values of keys {} to {} are lost: all their servers are dead", keys.first, keys.last)]
+    KeysLost {
+        /// The range.
+        keys: KeyRange,
+    },
+    /// An elastic server must not leave.
+    #[error("this server cannot leave: {0}")]
+    DrainRefused(String),
+    /// An elastic server had not handed over all that it has in time.
+    #[error("this server still had values after {waited:?}: it has not left")]
+    DrainTimedOut {
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// No elastic server has begun to serve.
+    #[error(
+        "no elastic servers within {waited:?}: each server must start an ElasticServer if PS_ELASTIC=1"
+    )]
+    NoElasticServers {
+        /// How long this node waited.
+        waited: Duration,
+    },
     /// The request has not begun.
     #[error("request {0} has not begun")]
     NoSuchRequest(u64),
@@ -225,6 +249,20 @@ pub enum Refusal {
         /// The clock that it must reach.
         needed: u64,
         /// How long the pull was held.
+        waited: Duration,
+    },
+    /// The server does not serve these keys. The worker sends the request to the one that does.
+    #[error("the keys are on another server by version {version} of the range map")]
+    Moved {
+        /// The version that says where.
+        version: u64,
+    },
+    /// The server has not got the range map by which the request was cut.
+    #[error("it has no range map of version {version} after {waited:?}")]
+    NoMap {
+        /// The version of the request.
+        version: u64,
+        /// How long it waited.
         waited: Duration,
     },
     /// The handler refused it.

@@ -11,8 +11,9 @@ use elasticrun_collectives::Element;
 
 use crate::{
     core::{
+        elastic::map::ChainMap,
         frame::{FAILURE, Header},
-        node::NodeId,
+        node::{NodeId, SCHEDULER},
         tracker::Timestamp,
     },
     customer::Customer,
@@ -20,6 +21,7 @@ use crate::{
     net::{ReceiveError, Receiver, Scratch},
     node::{AnswerSink, Node},
     pull::{Destination, Pulled},
+    requests::{Failures, Replayed, Sends},
 };
 
 /// The requests in flight of one customer, and where the values of pulls go.
@@ -27,6 +29,8 @@ pub(crate) struct InFlight<T: Element> {
     pub(crate) node: Arc<Node>,
     pub(crate) customer: Customer,
     pub(crate) pulls: Mutex<BTreeMap<Timestamp, Arc<Destination<T>>>>,
+    /// In an elastic job.
+    pub(crate) replayed: Option<Replayed<T>>,
 }
 
 /// A pull in flight. Dropping it forgets its result.
@@ -63,7 +67,10 @@ impl<T: Element> Pull<T> {
     /// # Errors
     /// The request failed, or was not answered in time.
     pub fn wait_for(mut self, limit: Duration) -> Result<Pulled<T>, Error> {
-        self.worker.customer.wait(self.timestamp, limit)?;
+        if let Err(error) = self.worker.customer.wait(self.timestamp, limit) {
+            self.worker.give_up(self.timestamp);
+            return Err(error);
+        }
         self.worker.forget(self.timestamp);
         let destination = self.destination.take().and_then(Arc::into_inner);
         // The receiving thread gives its share back before it completes the request.
@@ -87,6 +94,100 @@ impl<T: Element> InFlight<T> {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&timestamp);
     }
+
+    /// Forgets a request that nobody waits for: it is not sent again.
+    pub(crate) fn give_up(&self, timestamp: Timestamp) {
+        if let Some(replayed) = &self.replayed {
+            replayed.forget(timestamp.0);
+        }
+    }
+
+    /// Ends a request with an error.
+    pub(crate) fn fail(&self, timestamp: Timestamp, error: Error) {
+        self.give_up(timestamp);
+        self.forget(timestamp);
+        self.customer.fail(timestamp, error);
+    }
+
+    /// Sends parts of requests again, and ends those that cannot be served.
+    fn send_again(&self, (parts, failures): (Sends<T>, Failures)) {
+        self.send_parts(parts);
+        for (timestamp, error) in failures {
+            self.fail(Timestamp(timestamp), error);
+        }
+    }
+
+    pub(crate) fn send_parts(&self, parts: Sends<T>) {
+        let Some(replayed) = &self.replayed else {
+            return;
+        };
+        for (part, kept) in parts {
+            let customer = (self.customer.app(), self.customer.id());
+            let frame = replayed.frame(&self.node, customer, &part, &kept);
+            self.node.send_part(part.to, frame);
+        }
+    }
+
+    /// An answer in an elastic job: it may come from any server, and more than once.
+    fn elastic_answer(
+        &self,
+        replayed: &Replayed<T>,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReceiveError> {
+        let timestamp = Timestamp(header.timestamp);
+        if header.has(FAILURE) {
+            let payload = receiver.payload(header, scratch)?;
+            if header.session != replayed.session() {
+                return Ok(());
+            }
+            match refusal_of(payload.values) {
+                Refusal::Moved { version } => self.send_parts(replayed.moved(header, version)),
+                refusal => {
+                    let node = header.sender;
+                    self.fail(timestamp, Error::Refused { node, refusal });
+                }
+            }
+            return Ok(());
+        }
+        let Some(slice) = replayed.claim(header) else {
+            return Ok(receiver.skip(header.payload())?);
+        };
+        let pulls = self.pulls.lock().unwrap_or_else(PoisonError::into_inner);
+        let destination = pulls.get(&timestamp).cloned();
+        drop(pulls);
+        let received = match &destination {
+            Some(destination) => destination.receive_slice(slice, header, receiver, scratch),
+            None => match receiver.skip(header.payload()) {
+                Ok(()) => Ok(Ok(())),
+                Err(error) => Err(error.into()),
+            },
+        };
+        drop(destination);
+        match received {
+            Ok(Ok(())) => {
+                if replayed.answered(header) {
+                    self.customer.completed(timestamp);
+                }
+                Ok(())
+            }
+            Ok(Err(reason)) => {
+                let node = header.sender;
+                self.fail(timestamp, Error::BadAnswer { node, reason });
+                Ok(())
+            }
+            Err(error) => {
+                self.send_parts(replayed.unclaim(header));
+                Err(error)
+            }
+        }
+    }
+}
+
+fn refusal_of(body: &[u8]) -> Refusal {
+    serde_json::from_slice(body)
+        .unwrap_or_else(|_| Refusal::Handler(String::from_utf8_lossy(body).into_owned()))
 }
 
 impl<T: Element> AnswerSink for InFlight<T> {
@@ -96,15 +197,16 @@ impl<T: Element> AnswerSink for InFlight<T> {
         receiver: &mut Receiver,
         scratch: &mut Scratch,
     ) -> Result<(), ReceiveError> {
+        if let Some(replayed) = &self.replayed {
+            return self.elastic_answer(replayed, header, receiver, scratch);
+        }
         let (timestamp, from) = (Timestamp(header.timestamp), header.sender);
         if !self.customer.expects(timestamp, from) {
             return Ok(receiver.skip(header.payload())?);
         }
         if header.has(FAILURE) {
             let payload = receiver.payload(header, scratch)?;
-            let refusal = serde_json::from_slice(payload.values).unwrap_or_else(|_| {
-                Refusal::Handler(String::from_utf8_lossy(payload.values).into_owned())
-            });
+            let refusal = refusal_of(payload.values);
             let node = from;
             self.forget(timestamp);
             self.customer
@@ -134,6 +236,26 @@ impl<T: Element> AnswerSink for InFlight<T> {
     }
 
     fn node_lost(&self, node: NodeId, error: &Error) {
-        self.customer.node_lost(node, error);
+        let Some(replayed) = &self.replayed else {
+            return self.customer.node_lost(node, error);
+        };
+        // Without a scheduler, nobody says who serves what. Other nodes are replaced.
+        if node == SCHEDULER || self.node.is_stopped() {
+            for timestamp in replayed.forget_all() {
+                self.fail(Timestamp(timestamp), error.clone());
+            }
+        }
+    }
+
+    fn map_changed(&self, map: &ChainMap) {
+        if let Some(replayed) = &self.replayed {
+            self.send_again(replayed.map(map));
+        }
+    }
+
+    fn link_reset(&self, peer: NodeId) {
+        if let Some(replayed) = &self.replayed {
+            self.send_again(replayed.link_reset(peer));
+        }
     }
 }

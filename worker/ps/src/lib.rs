@@ -27,12 +27,17 @@
 //! A [`Postoffice`] is a node: scheduler, server or worker. `core` decides everything and is pure; `net` moves bytes; `node` has
 //! the threads and calls both. A request is sent by the thread that makes it, straight from its arrays. A server handles it on the
 //! thread that received it. The values of a pull are received straight into its result.
-//! docs/design/parameter-server.md describes the wire and what is still to come.
+//! In an elastic job ([`ElasticServer`]), the scheduler decides which servers have which keys, and requests are sent again if a
+//! server is lost. docs/design/parameter-server.md describes the wire, elasticity, and what is still to come.
 //!
 //! # Invariants
 //! - PS1 A request is completed once, by its answers or by an error. Its callback is called once.
 //! - PS2 With resends, a message is handled once, however often it arrives.
-//! - PS3 Nothing is waited for without a limit, and its end is a named error.
+//! - PS3 In an elastic job: an acknowledged push is lost only if all servers of its range die.
+//! - PS4 A push is applied once on each range, whatever is sent again.
+//! - PS5 Each range has one chain of servers in a version of the range map.
+//! - PS6 A pull that begins when a push was acknowledged sees it.
+//! - PS7 Nothing is waited for without a limit, and its end is a named error.
 //!
 //! # Not promised
 //! Order among requests of different workers, or of different priorities. Secrecy and authentication: the network must be trusted
@@ -50,6 +55,7 @@ mod control;
 mod core;
 mod customer;
 pub mod dynamic;
+mod elastic;
 mod error;
 mod in_flight;
 mod net;
@@ -58,6 +64,7 @@ mod optimizing;
 mod options;
 mod postoffice;
 mod pull;
+mod requests;
 mod server;
 mod simple;
 mod summing;
@@ -86,6 +93,7 @@ pub use core::{
     tracker::Timestamp,
 };
 pub use customer::{Callback, Customer};
+pub use elastic::{ElasticApp, ElasticServer};
 pub use elasticrun_collectives::{DType, Element};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;

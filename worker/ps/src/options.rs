@@ -38,6 +38,10 @@ pub struct Options {
     pub drop_percent: u32,
     /// Bytes that may wait on a connection before a sender waits.
     pub send_buffer: usize,
+    /// Servers of this job may join, leave and fail while it runs.
+    pub elastic: bool,
+    /// So many servers of an elastic job may die at once without a loss of values.
+    pub replicas: u32,
     /// 1 prints connections to standard error, 2 all messages.
     pub verbose: u32,
 }
@@ -60,6 +64,8 @@ impl Options {
             resend: None,
             drop_percent: 0,
             send_buffer: 64 << 20,
+            elastic: false,
+            replicas: 0,
             verbose: 0,
         }
     }
@@ -84,6 +90,14 @@ impl Options {
         }
         if self.resend.is_some_and(|timeout| timeout.is_zero()) {
             return bad("PS_RESEND_TIMEOUT must be 1 or more milliseconds");
+        }
+        if self.replicas > 0 && !self.elastic {
+            return bad("PS_REPLICAS needs PS_ELASTIC=1");
+        }
+        if self.elastic && self.resend.is_some() {
+            return bad(
+                "PS_RESEND has no use with PS_ELASTIC=1, which sends again what is lost: leave it out",
+            );
         }
         if self.heartbeat_timeout <= self.heartbeat_interval {
             return bad("PS_HEARTBEAT_TIMEOUT must be longer than PS_HEARTBEAT_INTERVAL");

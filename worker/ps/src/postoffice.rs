@@ -40,7 +40,10 @@ impl Postoffice {
     /// The options are wrong, or not all nodes come in time.
     pub fn start(options: Options) -> Result<Self, Error> {
         let postoffice = Self::start_async(options)?;
-        postoffice.barrier(ALL_NODES)?;
+        // A node that comes later meets nobody.
+        if !postoffice.node().is_late() {
+            postoffice.barrier(ALL_NODES)?;
+        }
         Ok(postoffice)
     }
 
@@ -140,6 +143,7 @@ impl Postoffice {
     /// A node is lost. The node ends all the same.
     pub fn finalize(&self) -> Result<(), Error> {
         self.node().settle();
+        self.node().ends();
         let met = self.node().barrier(ALL_NODES, None);
         self.finalize_async();
         met

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::BTreeMap,
     fmt,
     mem::ManuallyDrop,
     ptr::NonNull,
@@ -97,7 +98,8 @@ pub(crate) struct Destination<T> {
     base: *mut T,
     len: usize,
     owner: Owner,
-    parts: Mutex<Vec<Option<Part<T>>>>,
+    /// By the position of the first key.
+    parts: Mutex<BTreeMap<usize, Part<T>>>,
 }
 
 /// What keeps the values alive.
@@ -117,8 +119,8 @@ impl fmt::Debug for Owner {
     }
 }
 
-// SAFETY: the memory at `base` is owned by this value, or kept alive by its owner for this value alone. Answers write disjoint slices of it, and it is read only when the
-// value is taken apart.
+// SAFETY: the memory at `base` is owned by this value, or kept alive by its owner for this value alone. Answers write disjoint
+// slices of it, and it is read only when the value is taken apart.
 unsafe impl<T: Send> Send for Destination<T> {}
 // SAFETY: as above; `receive` writes only the slice of its server, and a server answers a request once (PS1, PS2).
 unsafe impl<T: Send + Sync> Sync for Destination<T> {}
@@ -126,7 +128,6 @@ unsafe impl<T: Send + Sync> Sync for Destination<T> {}
 impl<T: Element> Destination<T> {
     /// A destination for so many values. Without a number, the answers say it.
     pub(crate) fn new(slices: Vec<Slice>, total: Option<usize>, memory: Memory<T>) -> Self {
-        let parts = if total.is_some() { 0 } else { slices.len() };
         let (base, len, owner) = match memory.0 {
             Place::Own(mut values) => {
                 values.resize(total.unwrap_or(0), T::zeroed());
@@ -142,7 +143,7 @@ impl<T: Element> Destination<T> {
             base,
             len,
             owner,
-            parts: Mutex::new((0..parts).map(|_| None).collect()),
+            parts: Mutex::default(),
             slices,
             known: total.is_some(),
         }
@@ -157,12 +158,23 @@ impl<T: Element> Destination<T> {
         receiver: &mut Receiver,
         scratch: &mut Scratch,
     ) -> Result<Result<(), String>, ReceiveError> {
-        let found = self.slices.iter().position(|slice| slice.server == from);
-        let Some(index) = found else {
+        let found = self.slices.iter().find(|slice| slice.server == from);
+        let Some(slice) = found.copied() else {
             receiver.skip(header.payload())?;
             return Ok(Err("it was not asked".to_owned()));
         };
-        let slice = self.slices[index];
+        self.receive_slice(slice, header, receiver, scratch)
+    }
+
+    /// Receives the values of a slice of the result. No other thread receives any of them, and the slice is within the result if
+    /// its length is known.
+    pub(crate) fn receive_slice(
+        &self,
+        slice: Slice,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<Result<(), String>, ReceiveError> {
         let (keys, count) = (
             slice.keys_end - slice.keys_first,
             slice.values_end - slice.values_first,
@@ -173,6 +185,7 @@ impl<T: Element> Destination<T> {
             return Ok(Err(format!("its values are {name}")));
         }
         if self.known {
+            assert!(slice.values_first <= slice.values_end && slice.values_end <= self.len);
             let bytes = count * size_of::<T>();
             if header.keys != 0 || header.lens != 0 || header.value_bytes != bytes as u64 {
                 receiver.skip(header.payload())?;
@@ -181,8 +194,8 @@ impl<T: Element> Destination<T> {
                     header.value_bytes
                 )));
             }
-            // SAFETY: slices are disjoint parts of the `len` values at `base`, and this thread alone receives that of this
-            // server. Any bytes are values of a plain type.
+            // SAFETY: slices are disjoint parts of the `len` values at `base`, and this thread alone receives this one. Any bytes
+            // are values of a plain type.
             let values =
                 unsafe { std::slice::from_raw_parts_mut(self.base.add(slice.values_first), count) };
             receiver.read(&mut [bytemuck::cast_slice_mut(values)])?;
@@ -200,7 +213,8 @@ impl<T: Element> Destination<T> {
             return Ok(Err("its lens do not add up".to_owned()));
         }
         let values = bytemuck::cast_slice(payload.values).to_vec();
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some((values, lens));
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.insert(slice.keys_first, (values, lens));
         Ok(Ok(()))
     }
 
@@ -213,7 +227,7 @@ impl<T: Element> Destination<T> {
         let mut values = Vec::new();
         let mut lens = Vec::new();
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (part, part_lens) in parts.drain(..).flatten() {
+        for (part, part_lens) in std::mem::take(&mut *parts).into_values() {
             values.extend_from_slice(&part);
             lens.extend_from_slice(&part_lens);
         }

@@ -76,7 +76,7 @@ impl Options {
     /// The options in these variables: `DMLC_ROLE`, `DMLC_NUM_SERVER`, `DMLC_NUM_WORKER`, `DMLC_PS_ROOT_URI`,
     /// `DMLC_PS_ROOT_PORT`, `DMLC_NODE_HOST`, `DMLC_INTERFACE`, `DMLC_LOCAL`, `DMLC_PS_VAN_TYPE`, `PS_RESEND`,
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
-    /// `PS_VERBOSE`. Timeouts that ps-lite does not have are `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and
+    /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and
     /// `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), and the limit of bytes that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`.
     ///
     /// # Errors
@@ -148,6 +148,9 @@ impl Options {
             allowed,
             &mut options.send_buffer,
         )?;
+        options.elastic = variables.switch("PS_ELASTIC")?;
+        let allowed = "a number of further copies of each value";
+        variables.number("PS_REPLICAS", allowed, &mut options.replicas)?;
         let allowed = "0, 1 for connections or 2 for all messages";
         variables.number("PS_VERBOSE", allowed, &mut options.verbose)?;
         options.check()?;
@@ -302,6 +305,14 @@ mod tests {
         assert!(error(&[("DMLC_NUM_SERVER", "0")]).contains("DMLC_NUM_SERVER"));
         assert!(error(&[("PS_DROP_MSG", "10")]).contains("PS_RESEND=1"));
         assert!(error(&[("PS_HEARTBEAT_TIMEOUT", "0.5")]).contains("longer"));
+        assert!(error(&[("PS_REPLICAS", "1")]).contains("PS_ELASTIC=1"));
+        assert!(error(&[("PS_ELASTIC", "1"), ("PS_RESEND", "1")]).contains("leave it out"));
+        assert_eq!(
+            options(&[("PS_ELASTIC", "1"), ("PS_REPLICAS", "2")])
+                .unwrap()
+                .replicas,
+            2
+        );
         assert_eq!(
             error(&[("DMLC_PS_ROOT_PORT", "")]),
             "the variable DMLC_PS_ROOT_PORT is not set"

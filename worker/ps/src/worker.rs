@@ -13,6 +13,7 @@ use crate::{
     core::{
         frame::{Header, Kind, PULL, PUSH, REQUEST},
         keys::{self, KeyError, Lens},
+        node::NodeId,
         ranges::RangeMap,
         slicer::{Parts, Slice, parts_by_range, slices},
         tracker::Timestamp,
@@ -20,9 +21,11 @@ use crate::{
     customer::{Callback, Customer},
     error::Error,
     in_flight::{InFlight, Pull},
-    node::AnswerSink,
+    net::Pace,
+    node::{AnswerSink, Elastic},
     postoffice::Postoffice,
     pull::{Destination, Expect, Memory},
+    requests::{Kept, Replayed},
 };
 
 /// Cuts the keys of a request: which keys go to which server.
@@ -76,6 +79,7 @@ impl<T: Element> KvWorker<T> {
             node: Arc::clone(&node),
             customer: Customer::new(Arc::clone(&node), app, customer),
             pulls: Mutex::default(),
+            replayed: (node.elastic.as_ref()).map(|elastic| Replayed::new(elastic.session())),
         });
         let sink: Arc<dyn AnswerSink> = Arc::<InFlight<T>>::clone(&inner);
         node.registry
@@ -230,7 +234,11 @@ impl<T: Element> KvWorker<T> {
     /// The request failed, or was not answered in time.
     pub fn wait(&self, timestamp: Timestamp) -> Result<(), Error> {
         let limit = self.inner.node.options.request_timeout;
-        self.inner.customer.wait(timestamp, limit)
+        let waited = self.inner.customer.wait(timestamp, limit);
+        if waited.is_err() {
+            self.inner.give_up(timestamp);
+        }
+        waited
     }
 
     fn cut(&self, keys: &[u64], lens: Lens<'_>) -> Result<Vec<Slice>, Error> {
@@ -240,6 +248,21 @@ impl<T: Element> KvWorker<T> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
+        if self.inner.replayed.is_some() {
+            if slicer.is_some() {
+                let text =
+                    "an elastic job (PS_ELASTIC=1) finds the servers by itself: set no slicer";
+                return Err(Error::Options(text.to_owned()));
+            }
+            // It is cut when it is sent.
+            return Ok(vec![Slice {
+                server: NodeId(0),
+                keys_first: 0,
+                keys_end: keys.len(),
+                values_first: 0,
+                values_end: lens.total(0, keys.len()),
+            }]);
+        }
         let parts = match slicer {
             Some(slicer) => slicer(keys, node.map()),
             None => parts_by_range(keys, node.map()),
@@ -293,6 +316,9 @@ impl<T: Element> KvWorker<T> {
         if node.is_stopped() {
             return Err(Error::Finalized);
         }
+        if let (Some(replayed), Some(elastic)) = (&inner.replayed, &node.elastic) {
+            return self.begin_elastic(replayed, elastic, request, options, prepare);
+        }
         let servers = request.slices.iter().map(|slice| slice.server);
         let timestamp = inner.customer.begin(servers, options.callback, prepare);
         for slice in request.slices {
@@ -330,6 +356,73 @@ impl<T: Element> KvWorker<T> {
             }
         }
         Ok(timestamp)
+    }
+}
+
+impl<T: Element> KvWorker<T> {
+    fn begin_elastic(
+        &self,
+        replayed: &Replayed<T>,
+        elastic: &Elastic,
+        request: &Request<'_, T>,
+        options: RequestOptions,
+        prepare: impl FnOnce(Timestamp),
+    ) -> Result<Timestamp, Error> {
+        let inner = &self.inner;
+        let node = &inner.node;
+        let map = elastic.wait_for_map(node.options.request_timeout)?;
+        let push = request.flags & PUSH != 0;
+        let (mut asked, mut answering) = (Vec::new(), Vec::new());
+        for (range, _) in map.cut(&request.keys) {
+            let to = if push { range.head() } else { range.tail() };
+            asked.extend(to.filter(|to| !asked.contains(to)));
+            answering.extend(range.tail());
+        }
+        if let Pace::Wait(limit) = node.pace() {
+            for connection in asked.iter().filter_map(|to| node.open_connection(*to)) {
+                // If it is broken, the request goes elsewhere.
+                let waited = connection.wait_for_space(limit);
+                if let Err(error @ Error::BackPressure { .. }) = waited {
+                    return Err(error);
+                }
+            }
+        }
+        // A part may be sent twice, and wait somewhere when the request is completed. It must not be another one then.
+        let kept = Arc::new(Kept {
+            keys: request.keys.owned(),
+            lens: request.lens.as_ref().map(Array::owned),
+            values: request.values.owned(),
+            per_key: request.per_key,
+            flags: request.flags,
+            cmd: options.cmd,
+            priority: options.priority,
+        });
+        // An answer completes the request as a whole. All keys may be lost, and then it fails at once.
+        if answering.is_empty() {
+            answering.push(NodeId(0));
+        }
+        let mut begun = Ok(Vec::new());
+        let timestamp = inner
+            .customer
+            .begin(answering, options.callback, |timestamp| {
+                prepare(timestamp);
+                begun = replayed.begin(&map, timestamp.0, &kept);
+            });
+        match begun {
+            Ok(parts) => {
+                inner.send_parts(parts);
+                // Who is told of the loss later fails the request.
+                if let Some(error) = node.scheduler_lost() {
+                    inner.fail(timestamp, error);
+                }
+                Ok(timestamp)
+            }
+            Err(error) => {
+                inner.forget(timestamp);
+                inner.customer.fail(timestamp, error.clone());
+                Err(error)
+            }
+        }
     }
 }
 

@@ -57,6 +57,19 @@ impl Barriers {
         barrier.release(group, members, dead)
     }
 
+    /// A node joins a job that runs: it has met the others in all barriers that are over.
+    pub(crate) fn admit(&mut self, node: NodeId) {
+        for barrier in self.groups.values_mut() {
+            barrier.arrivals.insert(node, barrier.released);
+        }
+    }
+
+    /// Whether a group has met. All nodes do so at the start, unless their programs do not want it.
+    pub(crate) fn has_met(&self, group: Group) -> bool {
+        let barrier = self.groups.get(&group);
+        barrier.is_some_and(|barrier| barrier.released > 0)
+    }
+
     /// Some nodes have died: the barriers that wait for them end.
     pub(crate) fn died(
         &mut self,
@@ -142,6 +155,26 @@ mod tests {
         assert_eq!(arrive(0), None);
         assert_eq!(arrive(1).map(|release| release.number), Some(1));
         assert_eq!(arrive(1).map(|release| release.number), Some(2));
+    }
+
+    #[test]
+    fn a_newcomer_is_awaited_from_the_barrier_in_progress_on() {
+        let mut barriers = Barriers::default();
+        let all = ALL_NODES.node_ids(2, 1);
+        let none = BTreeSet::new();
+        let late = NodeId::server(1);
+        let old: Vec<_> = all.iter().copied().filter(|node| *node != late).collect();
+        for node in &old {
+            barriers.arrive(ALL_NODES, *node, &old, &none);
+        }
+        assert!(barriers.has_met(ALL_NODES) && !barriers.has_met(WORKER_GROUP));
+        barriers.arrive(ALL_NODES, old[0], &old, &none);
+        barriers.admit(late);
+        for node in &old[1..] {
+            assert_eq!(barriers.arrive(ALL_NODES, *node, &all, &none), None);
+        }
+        let release = barriers.arrive(ALL_NODES, late, &all, &none);
+        assert_eq!(release.map(|release| release.number), Some(2));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Simple = 2,
     Control = 3,
     Acknowledgement = 4,
+    /// Among elastic servers.
+    Chain = 5,
 }
 
 pub(crate) const REQUEST: u8 = 1;
@@ -52,6 +54,12 @@ pub(crate) struct Header {
     pub(crate) per_key: u32,
     pub(crate) priority: i32,
     pub(crate) value_bytes: u64,
+    /// Of elastic requests: which `KvWorker` of its process sends it.
+    pub(crate) session: u32,
+    /// The number of the part of the request.
+    pub(crate) part: u16,
+    /// How far behind the timestamp the lowest one is that the worker waits for.
+    pub(crate) back: u16,
 }
 
 /// Why bytes are no header.
@@ -114,6 +122,9 @@ impl Header {
             per_key: 0,
             priority: 0,
             value_bytes: 0,
+            session: 0,
+            part: 0,
+            back: 0,
         }
     }
 
@@ -139,6 +150,11 @@ impl Header {
         let words = [self.keys, self.lens, self.per_key, self.priority as u32];
         put(&mut bytes[48..64], words.map(u32::to_le_bytes));
         bytes[64..72].copy_from_slice(&self.value_bytes.to_le_bytes());
+        bytes[72..76].copy_from_slice(&self.session.to_le_bytes());
+        put(
+            &mut bytes[76..],
+            [self.part, self.back].map(u16::to_le_bytes),
+        );
         bytes
     }
 
@@ -157,6 +173,7 @@ impl Header {
             Kind::Simple,
             Kind::Control,
             Kind::Acknowledgement,
+            Kind::Chain,
         ];
         let known = kinds.into_iter().find(|known| *known as u8 == kind);
         let Some(kind) = known.filter(|_| flags < 16) else {
@@ -178,8 +195,11 @@ impl Header {
             per_key: word(56),
             priority: word(60) as i32,
             value_bytes: long(64),
+            session: word(72),
+            part: word(76) as u16,
+            back: (word(76) >> 16) as u16,
         };
-        let small = kind != Kind::Data || header.has(FAILURE);
+        let small = !matches!(kind, Kind::Data | Kind::Chain) || header.has(FAILURE);
         let max_bytes = if small {
             MAX_SMALL_BYTES
         } else {
@@ -243,6 +263,9 @@ mod tests {
             per_key: 11,
             priority: -12,
             value_bytes: 1 << 33,
+            session: 13,
+            part: 14,
+            back: 15,
             ..Header::new(Kind::Data, REQUEST | PUSH | PULL, NodeId(9))
         }
     }
@@ -299,7 +322,7 @@ mod tests {
             all[64..].copy_from_slice(&end);
             if marked {
                 all[..4].copy_from_slice(&MAGIC.to_le_bytes());
-                all[4] = all[4] % 4 + 1;
+                all[4] = all[4] % 5 + 1;
                 all[5] %= 16;
             }
             if let Ok(header) = Header::decode(&all) {

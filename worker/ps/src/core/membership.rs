@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::node::{NodeId, Role, SCHEDULER};
+use super::node::{Group, NodeId, Role, SCHEDULER};
 
 /// A node and where it accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,8 @@ pub(crate) struct Membership {
     last_seen: BTreeMap<NodeId, Duration>,
     left: BTreeSet<NodeId>,
     dead: BTreeSet<NodeId>,
+    /// Whether further nodes may join. Ranks are never given twice.
+    open: bool,
 }
 
 impl Membership {
@@ -58,7 +60,13 @@ impl Membership {
             last_seen: BTreeMap::new(),
             left: BTreeSet::new(),
             dead: BTreeSet::new(),
+            open: false,
         }
+    }
+
+    /// From now on further nodes may join than the job begins with.
+    pub(crate) fn open(&mut self) {
+        self.open = true;
     }
 
     /// Registers a node, and gives it the next rank of its role.
@@ -76,7 +84,10 @@ impl Membership {
             Role::Server => (self.servers, "SERVER", NodeId::server),
             Role::Worker => (self.workers, "WORKER", NodeId::worker),
         };
-        let free = (0..count).map(id).find(|id| !self.members.contains_key(id));
+        let count_or_more = if self.open { u32::MAX / 4 } else { count };
+        let free = (0..count_or_more)
+            .map(id)
+            .find(|id| !self.members.contains_key(id));
         let id = free.ok_or(JoinError::Full {
             role,
             count,
@@ -89,7 +100,7 @@ impl Membership {
 
     /// All members, once all have registered.
     pub(crate) fn roster(&self) -> Option<Vec<Member>> {
-        let complete = self.members.len() as u32 == self.servers + self.workers;
+        let complete = self.awaited() == (0, 0);
         complete.then(|| self.members.values().copied().collect())
     }
 
@@ -102,8 +113,8 @@ impl Membership {
                 .count() as u32
         };
         (
-            self.servers - count(Role::Server),
-            self.workers - count(Role::Worker),
+            self.servers.saturating_sub(count(Role::Server)),
+            self.workers.saturating_sub(count(Role::Worker)),
         )
     }
 
@@ -141,6 +152,21 @@ impl Membership {
     /// The nodes that have died or left: they come to no barrier any more.
     pub(crate) fn gone(&self) -> BTreeSet<NodeId> {
         self.dead.union(&self.left).copied().collect()
+    }
+
+    /// All that have registered.
+    pub(crate) fn all(&self) -> Vec<Member> {
+        self.members.values().copied().collect()
+    }
+
+    /// The members of a group that have not left. Dead servers are not among them: others have their ranges.
+    pub(crate) fn present(&self, group: Group) -> Vec<NodeId> {
+        let members = self.members.keys().copied().filter(|node| {
+            let dead_server = node.role() == Some(Role::Server) && self.dead.contains(node);
+            !self.left.contains(node) && !dead_server
+        });
+        let all = members.chain([SCHEDULER]);
+        all.filter(|node| group.contains(*node)).collect()
     }
 
     /// The nodes that live, without the scheduler.

@@ -1,6 +1,7 @@
 //! Everything that decides, without I/O, clocks, threads or random numbers.
 
 pub(crate) mod barrier;
+pub(crate) mod elastic;
 pub(crate) mod frame;
 pub(crate) mod keys;
 pub(crate) mod membership;

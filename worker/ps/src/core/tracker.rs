@@ -72,6 +72,14 @@ impl<E: Clone> Tracker<E> {
         Outcome::Completed
     }
 
+    /// Completes a request, whoever owes an answer.
+    pub(crate) fn complete(&mut self, timestamp: Timestamp) -> Outcome {
+        match self.open.remove(&timestamp) {
+            Some(_) => Outcome::Completed,
+            None => Outcome::Unexpected,
+        }
+    }
+
     /// Whether the request still waits for an answer of the node.
     pub(crate) fn expects(&self, timestamp: Timestamp, from: NodeId) -> bool {
         self.open

@@ -23,7 +23,7 @@ mod server;
 mod worker;
 
 pub use memory::{Elements, MutElements};
-pub use server::{AnyHandler, AnyPairs, AnyServer, new_server, new_summing_server};
+pub use server::{AnyHandler, AnyPairs, AnyServer, elastic_sums, new_server, new_summing_server};
 pub use worker::{AnyPull, AnyPulled, AnyWorker, new_worker};
 
 use elasticrun_collectives::DType;

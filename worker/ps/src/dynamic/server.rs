@@ -8,6 +8,7 @@ use super::Elements;
 use crate::{
     array::Array,
     core::{keys::Lens, store::Expected},
+    elastic::ElasticApp,
     error::{Error, Refusal},
     postoffice::Postoffice,
     server::{Answer, Handler, KvPairs, KvServer, RequestMeta},
@@ -92,6 +93,11 @@ pub fn new_summing_server(
         let handler = SummingHandler::<T>::default();
         Ok(Box::new(KvServer::<T>::new(postoffice, app, handler)?))
     })
+}
+
+/// An app of an elastic server, whose values are summed. See [`ElasticApp::sums`].
+pub fn elastic_sums(dtype: DType, app: u32) -> ElasticApp {
+    with_element!(dtype, T => ElasticApp::sums::<T>(app))
 }
 
 impl<T: Element> AnyServer for KvServer<T> {

@@ -64,7 +64,9 @@ impl Node {
         }
         let connection = lock(&self.connections).get(&SCHEDULER).cloned();
         let Some(connection) = connection else { return };
+        self.beat_sent();
         let _ = self.send_control(&connection, &Control::Heartbeat);
+        self.elastic_beat();
         let heard = Duration::from_millis(self.scheduler_heard.load(Ordering::Relaxed));
         let timeout = self.options.heartbeat_timeout;
         if self.now() >= heard + timeout {
@@ -72,6 +74,7 @@ impl Node {
                 SCHEDULER,
                 &format!("nothing was heard of it for {timeout:?}"),
             );
+            self.elastic_death(SCHEDULER);
         }
     }
 }

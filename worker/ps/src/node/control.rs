@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::core::{
+    elastic::{
+        balance::RangeLoad,
+        map::{App, ChainMap},
+        message::{Order, Report},
+    },
     membership::Member,
     node::{Group, NodeId, Role},
 };
@@ -23,7 +28,30 @@ pub(crate) enum Control {
         servers: u32,
         workers: u32,
         members: Vec<Member>,
+        /// Whether the others have met already, so that this node does not wait for them.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        late: bool,
     },
+    /// Further nodes of an elastic job.
+    Members { members: Vec<Member> },
+    /// An elastic server is ready to serve.
+    Ready { apps: Vec<App> },
+    /// It takes part.
+    Accepted,
+    /// The range map of an elastic job.
+    Map { map: ChainMap },
+    /// What an elastic server has to do.
+    Order { order: Order },
+    /// What it has done.
+    Report { report: Report },
+    /// How its ranges were used.
+    Load { loads: Vec<RangeLoad> },
+    /// It wants to leave.
+    Drain,
+    /// It may.
+    Drained,
+    /// It must not.
+    DrainRefused { reason: String },
     /// A node has arrived at a barrier.
     Barrier { group: Group },
     /// All have, or some are dead.

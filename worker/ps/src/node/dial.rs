@@ -12,7 +12,7 @@ use super::{Node, OF_NODE, lock};
 use crate::{
     core::{
         frame::{self, FrameError},
-        node::{NodeId, Role},
+        node::{NodeId, Role, SCHEDULER},
     },
     error::{Error, end_of_connection},
     net::{Connection, ReceiveError, Stream, connect_once},
@@ -97,6 +97,8 @@ impl Node {
             lock(&self.connections).insert(peer, Arc::clone(&connection));
         }
         lock(&self.open).push(Arc::clone(&connection));
+        // A dialled connection has its peer from the start, and an accepted one says it first.
+        self.link_up(&connection);
         // The end of the node has closed all that were open before.
         if self.is_stopped() {
             connection.close(Error::Finalized);
@@ -145,6 +147,7 @@ impl Node {
         lock(&self.connections)
             .entry(peer)
             .or_insert_with(|| Arc::clone(connection));
+        self.link_up(connection);
         Ok(())
     }
 
@@ -186,6 +189,7 @@ impl Node {
             node: peer,
             reason: reason.clone(),
         });
+        self.link_down(peer, connection);
         {
             let mut connections = lock(&self.connections);
             match connections.get(&peer) {
@@ -207,7 +211,16 @@ impl Node {
             self.fail_waiting(peer, &Error::NodeLost { node: peer, reason });
             return;
         }
+        if self.elastic.is_some() && self.scheduler.is_none() && peer != SCHEDULER {
+            // Whether it is dead, the scheduler says.
+            self.log(1, || format!("lost the connection to {peer}: {reason}"));
+            self.dial_later(peer);
+            return;
+        }
         self.lose(peer, &reason);
+        if peer == SCHEDULER {
+            self.elastic_death(peer);
+        }
         if self.scheduler.is_some() {
             self.disconnected(peer, &reason);
         }

@@ -88,6 +88,11 @@ impl Node {
                 }
                 Ok(())
             }
+            Kind::Chain => {
+                let payload = receiver.payload(&header, scratch)?;
+                self.receive_chain(peer, &header, payload);
+                Ok(())
+            }
             Kind::Data | Kind::Simple => {
                 self.receive_message(connection, peer, &header, receiver, scratch)
             }
@@ -228,10 +233,14 @@ impl Node {
                 servers,
                 workers,
                 members,
+                late,
             } => {
-                self.set_roster(id, servers, workers, &members);
+                self.set_roster(id, (servers, workers), &members, late);
             }
             Control::Refused { reason } => {
+                if let Some(elastic) = &self.elastic {
+                    elastic.refused(reason.clone());
+                }
                 lock(&self.waiting).refused = Some(reason);
                 self.changed.notify_all();
             }
@@ -246,6 +255,7 @@ impl Node {
             Control::Dead { nodes, reason } => {
                 for node in nodes {
                     self.lose(node, &reason);
+                    self.elastic_death(node);
                 }
             }
             Control::Bye => {
@@ -256,17 +266,28 @@ impl Node {
                     }
                 }
             }
-            Control::Heartbeat | Control::Register { .. } | Control::Barrier { .. } => {}
+            Control::Heartbeat => self.beat_answered(),
+            other => {
+                // What else a node of no elastic job gets, or what only the scheduler should.
+                let _ = self.elastic_message(other);
+            }
         }
     }
 
-    pub(super) fn set_roster(&self, id: NodeId, servers: u32, workers: u32, members: &[Member]) {
+    pub(super) fn set_roster(
+        &self,
+        id: NodeId,
+        (servers, workers): (u32, u32),
+        members: &[Member],
+        late: bool,
+    ) {
         let addresses = addresses(members, self.options.scheduler);
         // The first one counts.
         let _ = self.roster.set(Roster {
             id,
             servers,
             workers,
+            late,
             addresses,
         });
         self.notify();

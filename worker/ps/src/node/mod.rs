@@ -4,6 +4,7 @@ mod clock;
 mod control;
 mod dial;
 pub(crate) mod dispatch;
+mod elastic;
 mod lead;
 mod registry;
 mod resends;
@@ -24,6 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use control::Control;
+pub(crate) use elastic::Elastic;
 pub(crate) use registry::{AnswerSink, Registry, RequestSink};
 use resends::Resends;
 use scheduler::Scheduler;
@@ -47,6 +49,8 @@ struct Roster {
     id: NodeId,
     servers: u32,
     workers: u32,
+    /// Whether the others had met already when this node came.
+    late: bool,
     addresses: BTreeMap<NodeId, SocketAddr>,
 }
 
@@ -71,6 +75,8 @@ pub(crate) struct Node {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     resends: Option<Resends>,
+    /// Only in an elastic job.
+    pub(crate) elastic: Option<Elastic>,
     scheduler: Option<Mutex<Scheduler>>,
     /// When the scheduler was heard last, in milliseconds since the start.
     scheduler_heard: AtomicU64,
@@ -194,12 +200,24 @@ impl Node {
         if let Some(error) = lock(&self.lost).get(&to) {
             return Err(error.clone());
         }
-        let address = self
-            .roster
-            .get()
-            .and_then(|roster| roster.addresses.get(&to));
-        let address = *address.ok_or(Error::NoSuchNode(to))?;
+        let address = self.address_of(to).ok_or(Error::NoSuchNode(to))?;
         self.dial(to, address, self.options.heartbeat_timeout)
+    }
+
+    fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        let roster = self.roster.get();
+        let known = roster.and_then(|roster| roster.addresses.get(&node).copied());
+        known.or_else(|| self.elastic.as_ref()?.address(node))
+    }
+
+    /// The connection to a node, if there is one.
+    pub(crate) fn open_connection(&self, to: NodeId) -> Option<Arc<Connection>> {
+        lock(&self.connections).get(&to).cloned()
+    }
+
+    /// Whether the others had met already when this node came.
+    pub(crate) fn is_late(&self) -> bool {
+        self.roster.get().is_some_and(|roster| roster.late)
     }
 
     /// Notes that a node is gone, and fails all that waits for it.
@@ -226,6 +244,11 @@ impl Node {
     fn fail_waiting(&self, node: NodeId, error: &Error) {
         if let Some(resends) = &self.resends {
             resends.forget(node);
+        }
+        if node == SCHEDULER
+            && let Some(elastic) = &self.elastic
+        {
+            elastic.notify();
         }
         if node == SCHEDULER {
             lock(&self.waiting).scheduler_lost = Some(error.clone());

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    core::{frame::Header, frame::Kind, node::NodeId},
+    core::{elastic::map::ChainMap, frame::Header, frame::Kind, node::NodeId},
     error::Error,
     net::{Connection, Payload, ReceiveError, Receiver, Scratch},
 };
@@ -22,6 +22,10 @@ pub(crate) trait AnswerSink: Send + Sync {
         receiver: &mut Receiver,
         scratch: &mut Scratch,
     ) -> Result<(), ReceiveError>;
+    /// A newer range map of an elastic job has come.
+    fn map_changed(&self, _map: &ChainMap) {}
+    /// A connection to another node of an elastic job is a new one.
+    fn link_reset(&self, _peer: NodeId) {}
     /// A node will answer nothing any more.
     fn node_lost(&self, node: NodeId, error: &Error);
 }

@@ -6,10 +6,15 @@ use super::{Control, Node, lock};
 use crate::{
     core::{
         barrier::{Barriers, Release},
+        elastic::{
+            coordinator::{Action, Coordinator},
+            message::Report,
+        },
         membership::Membership,
-        node::{Group, NodeId, SCHEDULER},
+        node::{ALL_NODES, Group, NodeId, Role, SCHEDULER},
     },
     net::Connection,
+    options::Options,
 };
 
 /// The state of the scheduler.
@@ -17,13 +22,33 @@ use crate::{
 pub(super) struct Scheduler {
     pub(super) members: Membership,
     barriers: Barriers,
+    /// Only in an elastic job.
+    coordinator: Option<Coordinator>,
+    /// This node waits for all others to end.
+    ends: bool,
 }
 
 impl Scheduler {
-    pub(super) fn new(servers: u32, workers: u32) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
+        let (servers, workers) = (options.servers, options.workers);
+        let mut members = Membership::new(servers, workers);
+        if options.elastic {
+            members.open();
+        }
         Self {
-            members: Membership::new(servers, workers),
+            members,
             barriers: Barriers::default(),
+            coordinator: (options.elastic).then(|| Coordinator::new(servers, options.replicas)),
+            ends: false,
+        }
+    }
+
+    /// The members of a group that a barrier waits for.
+    fn members_of(&self, group: Group, (servers, workers): (u32, u32)) -> Vec<NodeId> {
+        match self.coordinator {
+            // Servers come and go; one that is dead is replaced.
+            Some(_) => self.members.present(group),
+            None => group.node_ids(servers, workers),
         }
     }
 }
@@ -51,7 +76,7 @@ impl Node {
                         self.log(1, || {
                             format!("{id} is at {address}; {servers} servers and {workers} workers are missing")
                         });
-                        self.send_roster();
+                        self.admit(id, connection);
                     }
                     Err(error) => {
                         let reason = error.to_string();
@@ -70,11 +95,12 @@ impl Node {
             Control::Bye => {
                 if let Some(peer) = connection.peer() {
                     lock(scheduler).members.leave(peer);
+                    self.coordinate(|coordinator| coordinator.died(peer));
                     self.end_barriers();
                 }
                 return Some(Control::Bye);
             }
-            other => return Some(other),
+            other => return self.coordinator_message(connection, other),
         }
         None
     }
@@ -88,7 +114,7 @@ impl Node {
             return;
         };
         let (servers, workers) = (self.options.servers, self.options.workers);
-        self.set_roster(SCHEDULER, servers, workers, &members);
+        self.set_roster(SCHEDULER, (servers, workers), &members, false);
         let connections = lock(&self.connections).clone();
         for (id, connection) in connections {
             let members = members.clone();
@@ -97,6 +123,7 @@ impl Node {
                 servers,
                 workers,
                 members,
+                late: false,
             };
             let _ = self.send_control(&connection, &roster);
         }
@@ -111,7 +138,7 @@ impl Node {
         let release = {
             let mut scheduler = lock(scheduler);
             let gone = scheduler.members.gone();
-            let members = group.node_ids(servers, workers);
+            let members = scheduler.members_of(group, (servers, workers));
             scheduler.barriers.arrive(group, node, &members, &gone)
         };
         if let Some(release) = release {
@@ -134,6 +161,15 @@ impl Node {
         }
         // This node is the last one: it may end as soon as it is released.
         if release.waiting.contains(&SCHEDULER) {
+            if release.group == ALL_NODES {
+                let mut scheduler = self.scheduler.as_ref().map(|scheduler| lock(scheduler));
+                if let Some(scheduler) = &mut scheduler
+                    && scheduler.ends
+                    && let Some(coordinator) = &mut scheduler.coordinator
+                {
+                    coordinator.end();
+                }
+            }
             lock(&self.waiting).released(release.group, release.number, release.dead.clone());
             self.changed.notify_all();
         }
@@ -182,6 +218,9 @@ impl Node {
                 let _ = self.send_control(&connection, &message);
             }
         }
+        for node in nodes {
+            self.coordinate(|coordinator| coordinator.died(*node));
+        }
         self.end_barriers();
     }
 
@@ -193,13 +232,141 @@ impl Node {
         let (servers, workers) = self.counts();
         let releases = {
             let mut scheduler = lock(scheduler);
+            let scheduler = &mut *scheduler;
             let gone = scheduler.members.gone();
-            scheduler
-                .barriers
-                .died(|group| group.node_ids(servers, workers), &gone)
+            let (members, open) = (&scheduler.members, scheduler.coordinator.is_some());
+            let of = |group: Group| match open {
+                true => members.present(group),
+                false => group.node_ids(servers, workers),
+            };
+            scheduler.barriers.died(of, &gone)
         };
         for release in releases {
             self.release(&release);
+        }
+    }
+
+    /// A node has registered.
+    fn admit(self: &Arc<Self>, id: NodeId, connection: &Arc<Connection>) {
+        let Some(scheduler) = &self.scheduler else {
+            return;
+        };
+        // The job runs already.
+        if self.roster.get().is_none() {
+            return self.send_roster();
+        }
+        let (servers, workers) = self.counts();
+        let mut guard = lock(scheduler);
+        guard.barriers.admit(id);
+        let late = guard.barriers.has_met(ALL_NODES);
+        let members = guard.members.all();
+        let roster = Control::Roster {
+            id,
+            servers,
+            workers,
+            members: members.clone(),
+            late,
+        };
+        let _ = self.send_control(connection, &roster);
+        if let Some(map) = guard.coordinator.as_ref().and_then(Coordinator::map) {
+            let _ = self.send_control(connection, &Control::Map { map: map.clone() });
+        }
+        let known = members.into_iter().filter(|member| member.id == id);
+        let members: Vec<_> = known.collect();
+        self.log(1, || format!("{id} has come later"));
+        if let (Some(elastic), Some(member)) = (&self.elastic, members.first()) {
+            elastic.add_address(member);
+        }
+        let others: Vec<_> = guard.members.living().filter(|node| *node != id).collect();
+        self.send_to(&others, &Control::Members { members });
+    }
+
+    fn send_to(&self, nodes: &[NodeId], message: &Control) {
+        for node in nodes {
+            let connection = lock(&self.connections).get(node).cloned();
+            if let Some(connection) = connection {
+                let _ = self.send_control(&connection, message);
+            }
+        }
+    }
+
+    /// Handles a message of an elastic job as the scheduler. Gives back what is none.
+    fn coordinator_message(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        message: Control,
+    ) -> Option<Control> {
+        let Some(peer) = connection.peer() else {
+            return Some(message);
+        };
+        match message {
+            Control::Ready { apps } => {
+                self.log(1, || format!("{peer} is ready"));
+                self.coordinate(|coordinator| coordinator.ready(peer, &apps));
+            }
+            Control::Report { report } => {
+                if let Report::Failed { reason } = &report {
+                    tracing::error!(%peer, reason, "a server has failed");
+                }
+                self.coordinate(|coordinator| coordinator.report(peer, &report));
+            }
+            Control::Load { loads } => {
+                self.coordinate(|coordinator| coordinator.load(peer, &loads));
+            }
+            Control::Drain => self.coordinate(|coordinator| coordinator.drain(peer)),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Asks the coordinator, and does what it wants, in order.
+    fn coordinate(self: &Arc<Self>, ask: impl FnOnce(&mut Coordinator) -> Vec<Action>) {
+        let Some(scheduler) = &self.scheduler else {
+            return;
+        };
+        let mut scheduler = lock(scheduler);
+        let Some(coordinator) = &mut scheduler.coordinator else {
+            return;
+        };
+        let actions = ask(coordinator);
+        // Servers first, so that they know the map before requests by it come.
+        let mut living: Vec<_> = scheduler.members.living().collect();
+        living.sort_by_key(|node| (node.role() == Some(Role::Worker), *node));
+        for action in actions {
+            match action {
+                Action::Publish(map) => {
+                    self.log(1, || format!("range map {}", map.version));
+                    self.send_to(&living, &Control::Map { map });
+                }
+                Action::Order { to, order } => {
+                    self.log(1, || format!("{to}: {order:?}"));
+                    self.send_to(&[to], &Control::Order { order });
+                }
+                Action::Drained(node) => {
+                    self.log(1, || format!("{node} is drained"));
+                    self.send_to(&[node], &Control::Drained);
+                }
+                Action::DrainRefused { node, reason } => {
+                    self.log(1, || format!("{node} must not leave: {reason}"));
+                    self.send_to(&[node], &Control::DrainRefused { reason });
+                }
+                Action::Accept(node) => self.send_to(&[node], &Control::Accepted),
+                Action::Refuse { node, reason } => {
+                    tracing::warn!(%node, reason, "a server cannot take part");
+                    self.send_to(&[node], &Control::Refused { reason });
+                }
+                Action::Note(text) => {
+                    tracing::warn!("{text}");
+                    self.log(1, || text.clone());
+                }
+            }
+        }
+    }
+
+    /// The program of this node has nothing more to do.
+    pub(crate) fn ends(&self) {
+        if let Some(scheduler) = &self.scheduler {
+            lock(scheduler).ends = true;
         }
     }
 }

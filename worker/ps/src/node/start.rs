@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Control, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock};
+use super::{Control, Elastic, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock};
 use crate::{
     core::{
         node::{Role, SCHEDULER},
@@ -49,7 +49,7 @@ impl Node {
         };
         let address = listener.local_addr().map_err(Error::io("getsockname"))?;
         let (sender, send_thread) = SendThread::start()?;
-        let (servers, workers) = (options.servers, options.workers);
+        let servers = options.servers;
         let node = Arc::new(Self {
             registry: Registry::default(),
             map: RangeMap::equal(servers),
@@ -65,7 +65,8 @@ impl Node {
             waiting: Mutex::new(Waiting::default()),
             changed: Condvar::new(),
             resends: options.resend.map(Resends::new),
-            scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(servers, workers))),
+            elastic: options.elastic.then(Elastic::default),
+            scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(&options))),
             scheduler_heard: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
@@ -86,6 +87,7 @@ impl Node {
         self.spawn("ps-accept", Self::accept)?;
         let now = self.now().as_millis() as u64;
         self.scheduler_heard.store(now, Ordering::Relaxed);
+        self.extend_lease(self.now());
         if let Some(stream) = stream {
             let connection = self.open(stream, SCHEDULER)?;
             let role = self.options.role;

@@ -83,8 +83,12 @@ impl Node {
     }
 
     pub(crate) fn write_line(&mut self) {
+        self.say("");
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
         if let Some(stdin) = &mut self.stdin {
-            writeln!(stdin).unwrap();
+            writeln!(stdin, "{text}").unwrap();
         }
     }
 

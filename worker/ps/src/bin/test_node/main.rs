@@ -2,6 +2,7 @@
 //!
 //! It prints what it has done, one fact a line, and ends with 0 if all was right.
 
+mod elastic;
 mod scenarios;
 mod training;
 mod traps;
@@ -34,6 +35,8 @@ fn run(scenario: &str) -> Result<(), Error> {
         "until-lost" => traps::until_lost(&start()?),
         "optimizer" => training::optimizer(&start()?),
         "stale" => training::stale(&start()?),
+        "elastic" => elastic::run(),
+        "elastic-other" => elastic::other(),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

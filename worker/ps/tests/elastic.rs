@@ -1,0 +1,178 @@
+//! Servers join, leave and die while workers push and pull: real processes. In the end each sum is what an undisturbed job has, bit
+//! by bit.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test is a test")]
+
+#[allow(dead_code)]
+mod support;
+
+use nix::sys::signal::Signal;
+use support::{Node, finish, free_port};
+
+struct Job {
+    port: u16,
+    servers: u32,
+    variables: Vec<(&'static str, &'static str)>,
+    scheduler: Node,
+    workers: Vec<Node>,
+    told: u32,
+}
+
+impl Job {
+    /// A job, and its first servers.
+    fn start(servers: u32, replicas: &'static str) -> (Self, Vec<Node>) {
+        Self::start_for(servers, replicas, "2")
+    }
+
+    /// The same, for so many workers in the end.
+    fn start_for(servers: u32, replicas: &'static str, workers: &'static str) -> (Self, Vec<Node>) {
+        let port = free_port();
+        let variables = vec![
+            ("TEST_WORKERS", workers),
+            ("PS_ELASTIC", "1"),
+            ("PS_REPLICAS", replicas),
+            ("PS_HEARTBEAT_INTERVAL", "0.2"),
+            ("PS_HEARTBEAT_TIMEOUT", "3"),
+        ];
+        let start = |role| Node::start(role, "elastic", port, (servers, 2), &variables);
+        let mut job = Self {
+            port,
+            servers,
+            scheduler: start("scheduler"),
+            workers: vec![start("worker"), start("worker")],
+            told: 0,
+            variables: variables.clone(),
+        };
+        let mut nodes: Vec<_> = (0..servers).map(|_| job.add_server()).collect();
+        nodes
+            .iter_mut()
+            .for_each(|server| _ = server.expect("serving "));
+        for worker in &mut job.workers {
+            worker.expect("working");
+        }
+        (job, nodes)
+    }
+
+    fn add_server(&self) -> Node {
+        let counts = (self.servers, 2);
+        Node::start("server", "elastic", self.port, counts, &self.variables)
+    }
+
+    /// A worker that comes later.
+    fn add_worker(&mut self) {
+        let counts = (self.servers, 2);
+        let mut worker = Node::start("worker", "elastic", self.port, counts, &self.variables);
+        worker.expect("working");
+        // It has missed the lines that the others were told.
+        for _ in 0..self.told {
+            worker.say("go on");
+        }
+        worker.expect(&format!("past {}:", self.told));
+        self.workers.push(worker);
+    }
+
+    /// Waits until all workers have made some steps more.
+    fn go_on(&mut self, after: &str) {
+        self.told += 1;
+        for worker in &mut self.workers {
+            worker.say("go on");
+        }
+        for worker in &mut self.workers {
+            let line = worker.expect(&format!("past {}:", self.told));
+            println!("{after}: {line}");
+        }
+    }
+
+    fn finish(mut self, servers: Vec<Node>) {
+        for worker in &mut self.workers {
+            worker.say("end");
+        }
+        for worker in &mut self.workers {
+            println!("{}", worker.expect("equal after"));
+        }
+        let nodes = [self.scheduler].into_iter().chain(self.workers);
+        finish(nodes.chain(servers).collect());
+    }
+}
+
+/// Tells a server to leave, and waits until it has.
+fn drain(server: Node) {
+    server.signal(Signal::SIGTERM);
+    let (status, lines) = server.end();
+    println!("{}", lines.last().unwrap());
+    assert!(status.success(), "{lines:?}");
+}
+
+#[test]
+fn servers_join_and_leave() {
+    let (mut job, mut servers) = Job::start_for(2, "0", "3");
+    let mut third = job.add_server();
+    third.expect("serving 2");
+    job.go_on("a third server joins");
+    job.add_worker();
+    drain(servers.remove(0));
+    job.go_on("a server leaves");
+    drain(servers.remove(0));
+    job.go_on("another server leaves");
+    third.signal(Signal::SIGTERM);
+    let line = third.expect("not drained");
+    assert!(line.contains("it is the last server"), "{line}");
+    job.finish(vec![third]);
+}
+
+#[test]
+fn a_killed_server_loses_nothing() {
+    let (mut job, mut servers) = Job::start(2, "1");
+    let mut third = job.add_server();
+    third.expect("serving 2");
+    job.go_on("a third server joins");
+    servers[0].signal(Signal::SIGKILL);
+    job.go_on("a server is killed");
+    drain(servers.remove(1));
+    job.go_on("a server leaves");
+    job.finish(vec![third]);
+}
+
+/// Its connections stay, and it goes on when others have its ranges.
+#[test]
+fn a_stopped_server_is_replaced_and_harms_nobody_afterwards() {
+    let (mut job, mut servers) = Job::start(3, "1");
+    let stopped = servers.remove(0);
+    stopped.signal(Signal::SIGSTOP);
+    job.go_on("a server stands still");
+    stopped.signal(Signal::SIGCONT);
+    job.go_on("it goes on");
+    let (status, lines) = stopped.end();
+    assert_eq!(status.code(), Some(3), "{lines:?}");
+    assert!(
+        lines.last().unwrap().contains("lost scheduler"),
+        "{lines:?}"
+    );
+    job.finish(servers);
+}
+
+#[test]
+fn without_replicas_the_lost_keys_are_named() {
+    let (mut job, servers) = Job::start(2, "0");
+    servers[0].signal(Signal::SIGKILL);
+    for worker in &mut job.workers {
+        let line = worker.expect("error: ");
+        assert!(
+            line.contains("are lost: all their servers are dead"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn servers_with_other_apps_are_refused() {
+    let port = free_port();
+    let variables = [("PS_ELASTIC", "1")];
+    let start = |role, scenario| Node::start(role, scenario, port, (1, 1), &variables);
+    let _job = [start("scheduler", "elastic"), start("worker", "elastic")];
+    let mut first = start("server", "elastic");
+    first.expect("serving");
+    let (status, lines) = start("server", "elastic-other").end();
+    assert_eq!(status.code(), Some(3), "{lines:?}");
+    assert!(lines[0].contains("elastic apps 7 of f32"), "{lines:?}");
+}
