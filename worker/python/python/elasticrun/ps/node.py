@@ -32,8 +32,6 @@ SERVER_GROUP = 2
 WORKER_GROUP = 4
 ALL_NODES = 7
 
-_PREFIXES = ("DMLC_", "PS_", "ELASTICRUN_PS_")
-
 
 def server_id(rank: int) -> int:
     """The id of the server with this rank: 8, 10, 12 and so on."""
@@ -163,8 +161,7 @@ def start(variables: Mapping[str, str] | None = None, *, barrier: bool = True) -
         PsNodeLost: a node died meanwhile.
     """
     found = os.environ if variables is None else variables
-    known = {name: value for name, value in found.items() if name.startswith(_PREFIXES)}
-    return Postoffice(PsNode(known, barrier))
+    return Postoffice(PsNode(dict(found), barrier))
 
 
 def current(given: Postoffice | None) -> Postoffice:
