@@ -115,7 +115,8 @@ fn others_go_on_without_a_host_and_take_its_workers_back() {
     let ended = finish(job, agents);
     assert_eq!(pids(&ended.events), before, "{}", ended.stderr);
     assert!(!ended.stderr.contains("two failed"), "{}", ended.stderr);
-    assert_nothing_lost(&ended.events, 0);
+    // The others cannot reach the memory of host two, which may hold the newest commit alone.
+    assert_nothing_lost(&ended.events, 1);
 }
 
 #[test]
