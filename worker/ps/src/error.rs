@@ -254,6 +254,8 @@ pub enum Refusal {
     /// The server does not serve these keys. The worker sends the request to the one that does.
     #[error("the keys are on another server by version {version} of the range map")]
     Moved {
+        /// The version by which the request was sent.
+        asked: u64,
         /// The version that says where.
         version: u64,
     },

@@ -143,7 +143,9 @@ impl<T: Element> InFlight<T> {
                 return Ok(());
             }
             match refusal_of(payload.values) {
-                Refusal::Moved { version } => self.send_parts(replayed.moved(header, version)),
+                Refusal::Moved { asked, version } => {
+                    self.send_parts(replayed.moved(header, asked, version));
+                }
                 refusal => {
                     let node = header.sender;
                     self.fail(timestamp, Error::Refused { node, refusal });

@@ -16,6 +16,8 @@ pub struct Options {
     pub servers: u32,
     /// Number of workers of the job.
     pub workers: u32,
+    /// The rank of this node among those of its role, unless another one has it. By default, the order of arrival.
+    pub rank: Option<u32>,
     /// Where the scheduler listens.
     pub scheduler: SocketAddr,
     /// The address at which other nodes reach this one. By default, the one from which it reaches the scheduler.
@@ -53,6 +55,7 @@ impl Options {
             role,
             servers,
             workers,
+            rank: None,
             scheduler,
             host: None,
             local: false,

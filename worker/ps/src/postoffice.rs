@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     core::{
-        node::{ALL_NODES, Group, NodeId, Recipients, Role},
+        node::{ALL_NODES, Group, NodeId, Recipients, Role, SCHEDULER, WORKER_GROUP},
         ranges::RangeMap,
     },
     error::Error,
@@ -70,9 +70,17 @@ impl Postoffice {
         self.node().id()
     }
 
-    /// The rank among the nodes of its role.
+    /// The rank among the nodes of its role. For a worker of an elastic job, that of its [options](Options::rank), if they have one:
+    /// one that takes the place of another has its rank, and an id of its own.
     pub fn my_rank(&self) -> u32 {
-        self.my_id().rank()
+        match self.options().rank {
+            Some(rank) if self.is_elastic_worker() => rank,
+            _ => self.my_id().rank(),
+        }
+    }
+
+    fn is_elastic_worker(&self) -> bool {
+        self.options().elastic && self.role() == Role::Worker
     }
 
     /// The role.
@@ -85,8 +93,11 @@ impl Postoffice {
         self.node().counts().0
     }
 
-    /// Number of workers.
+    /// Number of workers. In an elastic job, that with which this worker has started.
     pub fn num_workers(&self) -> u32 {
+        if self.is_elastic_worker() {
+            return self.options().workers;
+        }
         self.node().counts().1
     }
 
@@ -139,14 +150,31 @@ impl Postoffice {
     /// Ends the node, after a barrier of all nodes. Servers and the scheduler wait there for as long as the job takes, so this
     /// barrier has no limit in time: it ends when all nodes are there, or one is lost.
     ///
+    /// In an elastic job workers wait for each other. Servers wait until the workers have finished, or the scheduler has ended: workers
+    /// that die may be replaced, and find the values.
+    ///
     /// # Errors
     /// A node is lost. The node ends all the same.
     pub fn finalize(&self) -> Result<(), Error> {
-        self.node().settle();
-        self.node().ends();
-        let met = self.node().barrier(ALL_NODES, None);
+        let node = self.node();
+        node.settle();
+        node.ends();
+        let elastic = node.options.elastic;
+        let met = match self.role() {
+            Role::Worker if elastic => node.barrier(WORKER_GROUP, None),
+            Role::Server if elastic => match node.barrier(ALL_NODES, None) {
+                Err(_) if node.has_left(SCHEDULER) => Ok(()),
+                met => met,
+            },
+            _ => node.barrier(ALL_NODES, None),
+        };
         self.finalize_async();
         met
+    }
+
+    /// Whether another node of the job is there. Only the scheduler knows; others answer no.
+    pub fn has_others(&self) -> bool {
+        self.node().has_others()
     }
 
     /// Ends the node without a barrier. Requests of others to it fail from now on.

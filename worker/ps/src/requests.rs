@@ -147,9 +147,11 @@ impl<T: Element> Replayed<T> {
         (inner.with_kept(parts), inner.failed(failures))
     }
 
-    pub(crate) fn moved(&self, header: &Header, version: u64) -> Sends<T> {
+    pub(crate) fn moved(&self, header: &Header, asked: u64, version: u64) -> Sends<T> {
         let mut inner = self.lock();
-        let parts = inner.requests.moved(header.timestamp, header.part, version);
+        let parts = inner
+            .requests
+            .moved((header.timestamp, header.part), asked, version);
         inner.with_kept(parts)
     }
 

@@ -190,6 +190,10 @@ impl<T: Element> KvServer<T> {
         app: u32,
         handler: impl Handler<T>,
     ) -> Result<Arc<Sink<T>>, Error> {
+        if postoffice.options().elastic {
+            let why = "an elastic job (PS_ELASTIC=1) has no server with a handler: start an ElasticServer";
+            return Err(Error::Options(why.to_owned()));
+        }
         let node = Arc::clone(postoffice.node());
         let server = Self {
             node: Arc::clone(&node),

@@ -74,7 +74,7 @@ impl Options {
     }
 
     /// The options in these variables: `DMLC_ROLE`, `DMLC_NUM_SERVER`, `DMLC_NUM_WORKER`, `DMLC_PS_ROOT_URI`,
-    /// `DMLC_PS_ROOT_PORT`, `DMLC_NODE_HOST`, `DMLC_INTERFACE`, `DMLC_LOCAL`, `DMLC_PS_VAN_TYPE`, `PS_RESEND`,
+    /// `DMLC_PS_ROOT_PORT`, `DMLC_RANK`, `DMLC_NODE_HOST`, `DMLC_INTERFACE`, `DMLC_LOCAL`, `DMLC_PS_VAN_TYPE`, `PS_RESEND`,
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
     /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and
     /// `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), and the limit of bytes that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`.
@@ -103,6 +103,11 @@ impl Options {
             variables.number(name, "a number, 1 or more", field)?;
         }
         let mut options = Self::new(role, scheduler, servers, workers);
+        if variables.text("DMLC_RANK").is_some() {
+            let mut rank = 0;
+            variables.number("DMLC_RANK", "a rank, 0 or more", &mut rank)?;
+            options.rank = Some(rank);
+        }
         options.local = variables.switch("DMLC_LOCAL")?;
         match variables.text("DMLC_PS_VAN_TYPE") {
             None | Some("zmq" | "tcp") => {}

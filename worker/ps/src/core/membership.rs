@@ -19,6 +19,19 @@ pub(crate) struct Member {
     pub address: SocketAddr,
 }
 
+/// What a node says of itself when it registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Newcomer {
+    /// Its role.
+    pub role: Role,
+    /// Where it accepts connections.
+    pub address: SocketAddr,
+    /// The rank that it gets unless another node has it, or has had it.
+    pub rank: Option<u32>,
+    /// How many workers there are, as it knows.
+    pub workers: u32,
+}
+
 /// Why a registration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JoinError {
@@ -42,6 +55,9 @@ pub(crate) enum JoinError {
 pub(crate) struct Membership {
     servers: u32,
     workers: u32,
+    /// How many workers the barriers of an open job wait for: the number that the newest worker has given, without those that
+    /// died since.
+    expected: u32,
     members: BTreeMap<NodeId, Member>,
     last_seen: BTreeMap<NodeId, Duration>,
     left: BTreeSet<NodeId>,
@@ -56,6 +72,7 @@ impl Membership {
         Self {
             servers,
             workers,
+            expected: workers,
             members: BTreeMap::new(),
             last_seen: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -69,23 +86,20 @@ impl Membership {
         self.open = true;
     }
 
-    /// Registers a node, and gives it the next rank of its role.
+    /// Registers a node, and gives it the rank that it wants, or the next one of its role.
     ///
     /// # Errors
     /// The role has no rank left.
-    pub(crate) fn join(
-        &mut self,
-        role: Role,
-        address: SocketAddr,
-        now: Duration,
-    ) -> Result<NodeId, JoinError> {
+    pub(crate) fn join(&mut self, newcomer: Newcomer, now: Duration) -> Result<NodeId, JoinError> {
+        let Newcomer { role, address, .. } = newcomer;
         let (count, variable, id): (_, _, fn(u32) -> NodeId) = match role {
             Role::Scheduler => return Err(JoinError::SecondScheduler),
             Role::Server => (self.servers, "SERVER", NodeId::server),
             Role::Worker => (self.workers, "WORKER", NodeId::worker),
         };
         let count_or_more = if self.open { u32::MAX / 4 } else { count };
-        let free = (0..count_or_more)
+        let wanted = newcomer.rank.filter(|rank| *rank < count_or_more);
+        let free = (wanted.into_iter().chain(0..count_or_more))
             .map(id)
             .find(|id| !self.members.contains_key(id));
         let id = free.ok_or(JoinError::Full {
@@ -95,6 +109,9 @@ impl Membership {
         })?;
         self.members.insert(id, Member { id, address });
         self.last_seen.insert(id, now);
+        if role == Role::Worker {
+            self.expected = newcomer.workers;
+        }
         Ok(id)
     }
 
@@ -132,7 +149,13 @@ impl Membership {
 
     /// The connection to a node broke. Returns whether this is its death.
     pub(crate) fn disconnected(&mut self, node: NodeId) -> bool {
-        self.members.contains_key(&node) && !self.left.contains(&node) && self.dead.insert(node)
+        let died = self.members.contains_key(&node)
+            && !self.left.contains(&node)
+            && self.dead.insert(node);
+        if died {
+            self.expect_no_more_than_live();
+        }
+        died
     }
 
     /// Declares those dead that were silent for `timeout`, and returns them.
@@ -146,6 +169,9 @@ impl Membership {
             .filter(|node| !self.left.contains(node) && !self.dead.contains(node))
             .collect();
         self.dead.extend(&silent);
+        if !silent.is_empty() {
+            self.expect_no_more_than_live();
+        }
         silent
     }
 
@@ -159,13 +185,24 @@ impl Membership {
         self.members.values().copied().collect()
     }
 
-    /// The members of a group that have not left. Dead servers are not among them: others have their ranges.
+    /// Workers that die are not awaited, but the last of them: others will take its place.
+    fn expect_no_more_than_live(&mut self) {
+        self.expected = self.expected.min(self.living_workers().max(1));
+    }
+
+    fn living_workers(&self) -> u32 {
+        self.living().filter(is_worker).count() as u32
+    }
+
+    /// The members of a group that are there, of a job in which nodes come and go. Nobody while workers are awaited and none has
+    /// finished: servers that ended now would take the values with them.
     pub(crate) fn present(&self, group: Group) -> Vec<NodeId> {
-        let members = self.members.keys().copied().filter(|node| {
-            let dead_server = node.role() == Some(Role::Server) && self.dead.contains(node);
-            !self.left.contains(node) && !dead_server
-        });
-        let all = members.chain([SCHEDULER]);
+        let awaits_workers =
+            !self.left.iter().any(is_worker) && self.living_workers() < self.expected;
+        if group.has(Role::Worker) && awaits_workers {
+            return Vec::new();
+        }
+        let all = self.living().chain([SCHEDULER]);
         all.filter(|node| group.contains(*node)).collect()
     }
 
@@ -178,9 +215,14 @@ impl Membership {
     }
 }
 
+fn is_worker(node: &NodeId) -> bool {
+    node.role() == Some(Role::Worker)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::node::{ALL_NODES, SERVER_GROUP};
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -190,32 +232,100 @@ mod tests {
         ([127, 0, 0, 1], port).into()
     }
 
+    fn newcomer(role: Role) -> Newcomer {
+        Newcomer {
+            role,
+            address: address(1),
+            rank: None,
+            workers: 1,
+        }
+    }
+
+    fn worker(rank: u32, workers: u32) -> Newcomer {
+        Newcomer {
+            rank: Some(rank),
+            workers,
+            ..newcomer(Role::Worker)
+        }
+    }
+
+    #[test]
+    fn a_worker_gets_the_rank_that_it_wants_unless_another_has_it() {
+        let mut members = Membership::new(1, 3);
+        let mut join = |rank| members.join(worker(rank, 3), at(0));
+        assert_eq!(join(2), Ok(NodeId::worker(2)));
+        assert_eq!(join(2), Ok(NodeId::worker(0)));
+        assert_eq!(join(7), Ok(NodeId::worker(1)), "there is no such rank");
+    }
+
+    #[test]
+    fn barriers_wait_for_as_many_workers_as_the_newest_one_says() {
+        let mut members = Membership::new(1, 1);
+        members.open();
+        members.join(newcomer(Role::Server), at(0)).unwrap();
+        let waits = |members: &Membership| members.present(ALL_NODES).is_empty();
+        let first = members.join(worker(0, 2), at(0)).unwrap();
+        assert!(waits(&members), "the second one is starting");
+        let second = members.join(worker(1, 2), at(0)).unwrap();
+        assert!(!waits(&members));
+        members.disconnected(second);
+        assert!(!waits(&members), "survivors go on");
+        members.disconnected(first);
+        assert!(waits(&members), "others will come");
+        for rank in 0..3 {
+            assert!(waits(&members));
+            members.join(worker(rank, 3), at(1)).unwrap();
+        }
+        assert!(!waits(&members));
+    }
+
     #[test]
     fn ranks_are_the_order_of_arrival() {
         let mut members = Membership::new(1, 2);
         assert_eq!(
-            members.join(Role::Worker, address(1), at(0)),
+            members.join(newcomer(Role::Worker), at(0)),
             Ok(NodeId::worker(0))
         );
         assert_eq!(
-            members.join(Role::Server, address(2), at(0)),
+            members.join(newcomer(Role::Server), at(0)),
             Ok(NodeId::server(0))
         );
         assert_eq!(members.awaited(), (0, 1));
         assert_eq!(members.roster(), None);
         assert_eq!(
-            members.join(Role::Worker, address(3), at(0)),
+            members.join(newcomer(Role::Worker), at(0)),
             Ok(NodeId::worker(1))
         );
         assert_eq!(members.roster().map(|roster| roster.len()), Some(3));
-        let error = members.join(Role::Server, address(4), at(0)).unwrap_err();
+        let error = members.join(newcomer(Role::Server), at(0)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the job has its 1 servers already: does DMLC_NUM_SERVER say how many run?"
         );
         assert_eq!(
-            members.join(Role::Scheduler, address(5), at(0)),
+            members.join(newcomer(Role::Scheduler), at(0)),
             Err(JoinError::SecondScheduler)
+        );
+    }
+
+    #[test]
+    fn a_job_in_which_nodes_come_and_go_waits_for_those_that_are_there() {
+        let mut members = Membership::new(1, 1);
+        members.open();
+        let mut join = |role| members.join(newcomer(role), at(0)).unwrap();
+        let (server, first) = (join(Role::Server), join(Role::Worker));
+        assert_eq!(members.present(ALL_NODES), [server, first, SCHEDULER]);
+        assert!(members.disconnected(first));
+        assert_eq!(members.present(ALL_NODES), [], "the only worker is dead");
+        assert_eq!(members.present(SERVER_GROUP), [server]);
+        let second = members.join(newcomer(Role::Worker), at(1)).unwrap();
+        assert_ne!(second, first);
+        assert_eq!(members.present(ALL_NODES), [server, second, SCHEDULER]);
+        members.leave(second);
+        assert_eq!(
+            members.present(ALL_NODES),
+            [server, SCHEDULER],
+            "it has finished"
         );
     }
 
@@ -223,7 +333,7 @@ mod tests {
     fn only_the_silent_and_the_broken_are_dead() {
         let mut members = Membership::new(1, 3);
         for role in [Role::Server, Role::Worker, Role::Worker, Role::Worker] {
-            members.join(role, address(1), at(0)).unwrap();
+            members.join(newcomer(role), at(0)).unwrap();
         }
         members.seen(NodeId::server(0), at(9));
         members.leave(NodeId::worker(0));

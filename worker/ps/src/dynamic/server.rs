@@ -8,7 +8,7 @@ use super::Elements;
 use crate::{
     array::Array,
     core::{keys::Lens, store::Expected},
-    elastic::ElasticApp,
+    elastic::{ElasticApp, ElasticServer},
     error::{Error, Refusal},
     postoffice::Postoffice,
     server::{Answer, Handler, KvPairs, KvServer, RequestMeta},
@@ -80,7 +80,7 @@ pub fn new_server(
     with_element!(dtype, T => Ok(Box::new(KvServer::<T>::new(postoffice, app, handler)?)))
 }
 
-/// An app whose values are summed. See [`SummingHandler`].
+/// An app whose values are summed, see [`SummingHandler`]. In an elastic job it is the only one of an [`ElasticServer`].
 ///
 /// # Errors
 /// As for [`KvServer::new`].
@@ -89,6 +89,10 @@ pub fn new_summing_server(
     dtype: DType,
     app: u32,
 ) -> Result<Box<dyn AnyServer>, Error> {
+    if postoffice.options().elastic {
+        let server = ElasticServer::start(postoffice, [elastic_sums(dtype, app)])?;
+        return Ok(Box::new(server));
+    }
     with_element!(dtype, T => {
         let handler = SummingHandler::<T>::default();
         Ok(Box::new(KvServer::<T>::new(postoffice, app, handler)?))
@@ -98,6 +102,19 @@ pub fn new_summing_server(
 /// An app of an elastic server, whose values are summed. See [`ElasticApp::sums`].
 pub fn elastic_sums(dtype: DType, app: u32) -> ElasticApp {
     with_element!(dtype, T => ElasticApp::sums::<T>(app))
+}
+
+/// No handler gets a request of an elastic server, so there is none to answer. It serves until its node ends.
+impl AnyServer for ElasticServer {
+    unsafe fn respond(&self, _: &RequestMeta, _: Elements, _: Option<Array<u32>>) {}
+
+    fn refuse(&self, _: &RequestMeta, _: &Refusal) {}
+
+    fn remove(&self) {}
+
+    fn share(&self) -> Arc<dyn AnyServer> {
+        Arc::new(self.clone())
+    }
 }
 
 impl<T: Element> AnyServer for KvServer<T> {

@@ -1,7 +1,5 @@
 //! Control messages between a node and the scheduler, and the end of a connection.
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::core::{
@@ -10,8 +8,8 @@ use crate::core::{
         map::{App, ChainMap},
         message::{Order, Report},
     },
-    membership::Member,
-    node::{Group, NodeId, Role},
+    membership::{Member, Newcomer},
+    node::{Group, NodeId},
 };
 
 /// A control message. JSON, so that an unknown field of a later release is no error.
@@ -19,7 +17,7 @@ use crate::core::{
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Control {
     /// A node wants to take part.
-    Register { role: Role, address: SocketAddr },
+    Register(Newcomer),
     /// It cannot.
     Refused { reason: String },
     /// All nodes are there.
@@ -64,6 +62,9 @@ pub(crate) enum Control {
     Heartbeat,
     /// These nodes are dead.
     Dead { nodes: Vec<NodeId>, reason: String },
+    /// A server of an elastic job sends its answers to this worker over this connection from now on. Those over an earlier one may be
+    /// lost.
+    Opened,
     /// This node ends, and all is well.
     Bye,
 }

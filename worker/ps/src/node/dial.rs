@@ -226,7 +226,8 @@ impl Node {
         }
     }
 
-    fn has_left(&self, peer: NodeId) -> bool {
+    /// Whether a node has said goodbye.
+    pub(crate) fn has_left(&self, peer: NodeId) -> bool {
         lock(&self.waiting).left.contains(&peer)
     }
 

@@ -266,6 +266,7 @@ impl Node {
                     }
                 }
             }
+            Control::Opened => self.answers_may_be_lost(connection),
             Control::Heartbeat => self.beat_answered(),
             other => {
                 // What else a node of no elastic job gets, or what only the scheduler should.

@@ -46,7 +46,7 @@ impl Scheduler {
     /// The members of a group that a barrier waits for.
     fn members_of(&self, group: Group, (servers, workers): (u32, u32)) -> Vec<NodeId> {
         match self.coordinator {
-            // Servers come and go; one that is dead is replaced.
+            // Nodes come and go; one that is dead is replaced.
             Some(_) => self.members.present(group),
             None => group.node_ids(servers, workers),
         }
@@ -65,8 +65,9 @@ impl Node {
             None => return Some(message),
         };
         match message {
-            Control::Register { role, address } => {
-                let joined = lock(scheduler).members.join(role, address, self.now());
+            Control::Register(newcomer) => {
+                let address = newcomer.address;
+                let joined = lock(scheduler).members.join(newcomer, self.now());
                 match joined {
                     Ok(id) => {
                         connection.set_peer(id);
@@ -232,14 +233,12 @@ impl Node {
         let (servers, workers) = self.counts();
         let releases = {
             let mut scheduler = lock(scheduler);
-            let scheduler = &mut *scheduler;
             let gone = scheduler.members.gone();
-            let (members, open) = (&scheduler.members, scheduler.coordinator.is_some());
-            let of = |group: Group| match open {
-                true => members.present(group),
-                false => group.node_ids(servers, workers),
-            };
-            scheduler.barriers.died(of, &gone)
+            let mut barriers = std::mem::take(&mut scheduler.barriers);
+            let of = |group| scheduler.members_of(group, (servers, workers));
+            let releases = barriers.died(of, &gone);
+            scheduler.barriers = barriers;
+            releases
         };
         for release in releases {
             self.release(&release);
@@ -361,6 +360,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Whether another node is there. Only the scheduler knows.
+    pub(crate) fn has_others(&self) -> bool {
+        let scheduler = self.scheduler.as_ref();
+        scheduler.is_some_and(|scheduler| lock(scheduler).members.living().next().is_some())
     }
 
     /// The program of this node has nothing more to do.

@@ -13,6 +13,7 @@ use std::{
 use super::{Control, Elastic, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock};
 use crate::{
     core::{
+        membership::Newcomer,
         node::{Role, SCHEDULER},
         ranges::RangeMap,
     },
@@ -90,8 +91,13 @@ impl Node {
         self.extend_lease(self.now());
         if let Some(stream) = stream {
             let connection = self.open(stream, SCHEDULER)?;
-            let role = self.options.role;
-            self.send_control(&connection, &Control::Register { role, address })?;
+            let newcomer = Newcomer {
+                role: self.options.role,
+                address,
+                rank: self.options.rank,
+                workers: self.options.workers,
+            };
+            self.send_control(&connection, &Control::Register(newcomer))?;
         }
         self.spawn("ps-clock", Self::run_clock)?;
         self.wait_for_roster()?;

@@ -242,17 +242,24 @@ impl<K: AsRef<[u64]>> Requests<K> {
         })
     }
 
-    /// A server does not serve the range of a part. `version` is that of the map which says who does.
-    pub(crate) fn moved(&mut self, timestamp: u64, part: u16, version: u64) -> Vec<Part> {
+    /// A server does not serve the range of a part that was sent by version `asked` of the map. `version` is that of the map which says
+    /// who does. Nothing follows from it if the part was sent by a later version since.
+    pub(crate) fn moved(
+        &mut self,
+        (timestamp, part): (u64, u16),
+        asked: u64,
+        version: u64,
+    ) -> Vec<Part> {
         let own = self.map.as_ref().map_or(0, |map| map.version);
         let open =
             (self.requests.get_mut(&timestamp)).and_then(|request| request.parts.get_mut(&part));
         let mut parts = Vec::new();
         if let Some(open) = open
             && let State::Sent { version: sent, .. } = open.state
+            && sent == asked
         {
             // The map by which it was sent was wrong in any case.
-            let version = version.max(sent + 1);
+            let version = version.max(asked + 1);
             open.state = State::Waiting { version };
             if version <= own {
                 let keys = open.keys.clone();

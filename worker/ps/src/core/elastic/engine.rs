@@ -186,6 +186,7 @@ impl Engine {
         let Some(first) = self.serving(&origin, body.keys) else {
             // If this server has stopped, a newer map is about to come.
             let moved = Refusal::Moved {
+                asked: version,
                 version: self.version() + u64::from(self.is_stopped(body.keys[0])),
             };
             return self.refuse(origin, moved, out);

@@ -50,7 +50,7 @@ fn weights_and_their_state_are_as_if_they_had_never_moved() {
 fn each_planted_mistake_is_found() {
     for mutant in Mutant::ALL {
         plant(Some(mutant));
-        let found = (0..4000).find(|seed| World::new(*seed).run().is_err());
+        let found = (0..20_000).find(|seed| World::new(*seed).run().is_err());
         plant(None);
         println!("{mutant:?}: seed {found:?}");
         assert!(found.is_some(), "{mutant:?} is not found");

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ATTEMPT, Node, OF_NODE, RETRY, lock};
+use super::{ATTEMPT, Control, Node, OF_NODE, RETRY, lock};
 use crate::{
-    core::node::{NodeId, SCHEDULER},
+    core::node::{NodeId, Role, SCHEDULER},
     net::{Connection, connect_once},
 };
 
@@ -47,8 +47,19 @@ impl Node {
             connections.insert(peer, Arc::clone(connection));
             engine.link_reset(peer, out);
         });
-        for customer in self.registry.customers() {
-            customer.link_reset(peer);
+        if peer.role() == Some(Role::Worker) {
+            // It may have sent its requests again before this server knew of the connection.
+            let _ = self.send_control(connection, &Control::Opened);
+        }
+        self.answers_may_be_lost(connection);
+    }
+
+    /// Requests of this worker that the peer may have answered over an earlier connection are sent again.
+    pub(in crate::node) fn answers_may_be_lost(self: &Arc<Self>, connection: &Arc<Connection>) {
+        if let Some(peer) = connection.peer() {
+            for customer in self.registry.customers() {
+                customer.link_reset(peer);
+            }
         }
     }
 

@@ -49,6 +49,8 @@ pub(super) enum Packet {
     Message(Message),
     /// The receiver notices that its connection to the sender is a new one.
     Reset,
+    /// A server tells a worker that it has noticed that.
+    Opened,
     /// The scheduler notices that the sender is dead.
     Gone,
 }
@@ -335,14 +337,15 @@ impl World {
                 self.down.remove(&(worker.id, from));
                 worker.requests.link_reset(from)
             }
+            Packet::Opened => worker.requests.link_reset(from),
             Packet::Answer { origin, values } => {
                 worker.answer(&origin, values.as_deref(), &mut self.book)?;
                 Default::default()
             }
             Packet::Refuse { origin, refusal } => match refusal {
-                Refusal::Moved { version } => {
-                    let timestamp = origin.identity.timestamp;
-                    let parts = worker.requests.moved(timestamp, origin.part, version);
+                Refusal::Moved { asked, version } => {
+                    let part = (origin.identity.timestamp, origin.part);
+                    let parts = worker.requests.moved(part, asked, version);
                     (parts, Vec::new())
                 }
                 other => return Err(format!("{from} refuses: {other}")),
@@ -372,6 +375,7 @@ impl World {
             Packet::Reset => {
                 self.down.remove(&(to, from));
                 engine.link_reset(from, &mut out);
+                self.send(to, from, Packet::Opened);
             }
             _ => {}
         }
