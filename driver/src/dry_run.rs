@@ -143,9 +143,9 @@ fn parameter_servers(text: &mut String, settings: &Settings) {
         return;
     };
     let copies = match replicas {
-        0 => "each value is on one server, and lost with it".to_owned(),
-        1 => "each value is on 2 servers".to_owned(),
-        _ => format!("each value is on {} servers", replicas + 1),
+        None => "the first failure of one ends the job".to_owned(),
+        Some(0) => "elastic, each value is on one of them".to_owned(),
+        Some(replicas) => format!("elastic, each value is on {} of them", replicas + 1),
     };
     line(
         text,

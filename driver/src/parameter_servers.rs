@@ -1,28 +1,35 @@
-//! The scheduler of a job's parameter servers (`--ps`): a process of its own beside the driver.
+//! The scheduler of the parameter servers of a job, beside the driver.
 //!
 //! ```text
-//!   driver ---- starts ----> scheduler (elasticrun __ps-scheduler)
-//!     |                          ^   registrations, barriers, heartbeats
+//! driver ---- is connected to ----> elasticrun __ps-scheduler  (a process of its own, which all nodes connect to)
+//!     |                                      ^
 //!     '--> agents ---- start ----+-- servers (DMLC_ROLE=server) and workers (DMLC_ROLE=worker)
 //! ```
 //! The scheduler outlives a driver that is killed, as agents and workers do, and a later driver on this machine goes on with it: its port is
-//! among the variables of the job, which the journal keeps. It ends with the job, or with its last node.
+//! among the variables of the job, which the journal keeps. It ends with the job, or once its driver and all its nodes are gone.
 
 use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::unix::process::CommandExt as _,
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, TcpListener},
+    os::{
+        fd::OwnedFd,
+        linux::net::SocketAddrExt as _,
+        unix::{
+            net::{SocketAddr, UnixListener, UnixStream},
+            process::CommandExt as _,
+        },
+    },
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use elasticrun_protocol::control;
-use elasticrun_ps::{Options, Postoffice};
 use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
 };
+pub use scheduler::serve;
 
 use crate::{
     begin::Identity,
@@ -30,19 +37,18 @@ use crate::{
     start::is_local,
 };
 
+mod scheduler;
+
 /// The first word of the command line of the scheduler's process.
 pub const SCHEDULER: &str = "__ps-scheduler";
 
-/// The variable of the job with the scheduler's port.
+/// The variable that says where the scheduler listens.
 const PORT: &str = "DMLC_PS_ROOT_PORT";
 
-/// How long a scheduler waits for its nodes: servers and workers start when hosts are there.
-const PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long the scheduler may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a later driver waits for the scheduler of the run to take a connection.
-const ANSWER: Duration = Duration::from_secs(2);
-
-/// A port for the scheduler of a new job. It was free a moment ago.
+/// A port for the scheduler of a new job.
 ///
 /// # Errors
 /// The error of the system.
@@ -76,9 +82,14 @@ fn listen(settings: &Settings) -> IpAddr {
     }
 }
 
-/// The scheduler of a job. It ends when this is dropped.
+/// The scheduler of a job, as its driver knows it. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Scheduler(Option<Child>);
+pub(crate) struct Scheduler {
+    /// For as long as it is open, the job has a driver. A byte ends the scheduler.
+    connection: UnixStream,
+    /// Its process, if this driver has started it.
+    child: Option<Child>,
+}
 
 impl Scheduler {
     /// Starts the scheduler, or finds the one that a former driver has started.
@@ -90,46 +101,65 @@ impl Scheduler {
         setup: &control::ParameterServers,
         resumes: bool,
     ) -> anyhow::Result<Self> {
-        let address = SocketAddr::new(listen(settings), setup.port);
+        let address =
+            SocketAddr::from_abstract_name(format!("elasticrun-ps-scheduler/{}", setup.port))?;
+        let connect = || {
+            let connection = UnixStream::connect_addr(&address)?;
+            let peer = getsockopt(&connection, PeerCredentials)?;
+            ensure!(
+                peer.uid() == geteuid().as_raw(),
+                "another user has taken its address"
+            );
+            connection.set_read_timeout(Some(LAST_WORDS))?;
+            anyhow::Ok(connection)
+        };
         if resumes {
-            let of_run = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), setup.port);
-            TcpStream::connect_timeout(&of_run, ANSWER).context(
+            let connection = connect().context(
                 "the scheduler of the parameter servers is gone: the run cannot be resumed",
             )?;
-            return Ok(Self(None));
+            return Ok(Self {
+                connection,
+                child: None,
+            });
         }
-        let program = std::env::current_exe().context("cannot find the own program")?;
-        let child = Command::new(program)
-            .arg(SCHEDULER)
-            .envs(setup.variables())
-            .env("DMLC_ROLE", "scheduler")
-            .env("DMLC_PS_ROOT_URI", address.ip().to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            // A key of the terminal reaches the driver only, which ends the servers before.
-            .process_group(0)
-            .spawn()
-            .context("cannot start the scheduler of the parameter servers")?;
-        Ok(Self(Some(child)))
+        let start = || {
+            // The connection is there before the process that accepts it.
+            let drivers = OwnedFd::from(UnixListener::bind_addr(&address)?);
+            let connection = connect()?;
+            let child = Command::new(std::env::current_exe()?)
+                .arg(SCHEDULER)
+                .envs(setup.variables())
+                .env("DMLC_ROLE", "scheduler")
+                .env("DMLC_PS_ROOT_URI", listen(settings).to_string())
+                .stdin(drivers)
+                .stdout(Stdio::null())
+                // A key of the terminal reaches the driver only, which ends the servers before.
+                .process_group(0)
+                .spawn()?;
+            anyhow::Ok(Self {
+                connection,
+                child: Some(child),
+            })
+        };
+        start().context("cannot start the scheduler of the parameter servers")
+    }
+
+    /// The job is over: the scheduler tells all nodes, and ends.
+    pub(crate) fn end(&self) {
+        // It may have ended.
+        let _ = (&self.connection).write_all(&[0]);
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+        self.end();
+        // The end of its stream, or its time is over.
+        let _ = self.connection.read(&mut [0]);
+        if let Some(child) = &mut self.child {
+            // It may have ended.
+            let _ = child.kill();
             let _ = child.wait();
         }
     }
-}
-
-/// Runs the scheduler in this process until all nodes have ended.
-///
-/// # Errors
-/// The variables are wrong, the port is taken, or a node is lost at the end.
-pub fn serve() -> anyhow::Result<()> {
-    let mut options = Options::from_env()?;
-    (options.start_timeout, options.request_timeout) = (PATIENCE, PATIENCE);
-    let postoffice = Postoffice::start(options)?;
-    Ok(postoffice.finalize()?)
 }

@@ -27,6 +27,7 @@ use crate::{
     inputs::{BATCH, Inputs, notified, received, take_arrived},
     journal::{Final, Notice},
     launch::{self, Launcher},
+    parameter_servers::Scheduler,
     recording::Recording,
     report::{self, Reporter},
     signals::{Signals, UserSignal},
@@ -58,6 +59,8 @@ pub struct Driver {
     pub(crate) exits_by: Option<Instant>,
     pub(crate) recording: Recording,
     pub(crate) standbys: Standbys,
+    /// The scheduler of the parameter servers, if the job has any.
+    pub(crate) scheduler: Option<Scheduler>,
 }
 
 /// The signal by which a user lets a standby driver continue the run.
@@ -475,6 +478,9 @@ impl Driver {
                 Command::Announce(decision) => decisions.push(decision),
                 Command::End(_) => {
                     self.launcher.end();
+                    if let Some(scheduler) = &self.scheduler {
+                        scheduler.end();
+                    }
                     self.console.job_ended();
                 }
                 Command::Exit => self.exits_by = Some(Instant::now() + LAUNCHES_TIMEOUT),

@@ -78,7 +78,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let listener = port.open()?;
     let setup = setup(&settings, &identity);
     // Before the first host: agents start servers and workers, which look for it.
-    let _scheduler = match &setup.parameter_servers {
+    let scheduler = match &setup.parameter_servers {
         Some(servers) => Some(Scheduler::start(&settings, servers, saved.is_some())?),
         None => None,
     };
@@ -198,6 +198,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         exits_by: None,
         recording: Recording::new(journal),
         standbys: Standbys::default(),
+        scheduler,
     };
     request_short_slices();
     let (ended, mut signals) = driver
@@ -354,6 +355,11 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::RestartMode::Auto => core::RestartMode::Auto,
         },
         servers: (settings.parameter_servers).map_or(0, |servers| servers.servers.get()),
+        server_failures: match settings.parameter_servers {
+            // Its values are lost, and no other one is admitted.
+            Some(config::ParameterServers { replicas: None, .. }) => 1,
+            _ => core::Settings::SERVER_FAILURES,
+        },
         size_multiple: settings.workers.size_multiple.get(),
         replica_group_size: match settings.workers.replica_group_size {
             config::ReplicaGroupSize::ONE => core::ReplicaGroupSize::One,

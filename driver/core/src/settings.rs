@@ -120,6 +120,8 @@ pub struct Settings {
     pub restart_mode: RestartMode,
     /// The number of parameter servers that run beside the workers.
     pub servers: u32,
+    /// Failures of parameter servers, one after the other, that end the job.
+    pub server_failures: u32,
     /// The number of workers that hold one whole state together.
     pub replica_group_size: ReplicaGroupSize,
     /// A round has a multiple of so many workers, at least 1. `np`, `min_np` and `max_np` are multiples of it, and of the size of a
@@ -137,6 +139,9 @@ impl Settings {
     pub fn take_over(&self) -> Duration {
         self.probe_timeout + RECONNECT
     }
+
+    /// Failures of elastic parameter servers, each soon after its start, after which the program is at fault.
+    pub const SERVER_FAILURES: u32 = 5;
 
     /// How many agents the driver launches at the same time. More processes of ssh at once would slow down its machine.
     pub const LAUNCHES_AT_ONCE: usize = 64;
@@ -179,6 +184,7 @@ impl Settings {
             resume_from: None,
             restart_mode: RestartMode::Auto,
             servers: 0,
+            server_failures: Self::SERVER_FAILURES,
             replica_group_size: ReplicaGroupSize::One,
             size_multiple: 1,
         }

@@ -68,7 +68,7 @@ impl Settings {
             journal: journal(config)?,
             supervise: config.supervise.value,
             replication: replication::replication(config, mode)?,
-            parameter_servers: parameter_servers::parameter_servers(config)?,
+            parameter_servers: parameter_servers::parameter_servers(config, mode)?,
             durable: durable::durable(config)?,
             launch,
             output: output(config)?,

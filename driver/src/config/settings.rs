@@ -63,8 +63,8 @@ pub struct Settings {
 pub struct ParameterServers {
     /// How many run.
     pub servers: NonZeroU32,
-    /// The number of further servers that hold each value, less than `servers`.
-    pub replicas: u32,
+    /// The number of further servers that hold each value, less than `servers`. None: servers are not elastic.
+    pub replicas: Option<u32>,
 }
 
 /// Whether a failed worker ends the job.

@@ -205,7 +205,7 @@ settings! {
     "Parameter servers" {
         /// Parameter servers to run beside the workers, as the same command with DMLC_ROLE=server; docs/parameter-server.md
         ps "ps" "N": u32 = 0, plain;
-        /// Further servers that hold each value, so that as many may fail at once [default: 1, or 0 with one server]
+        /// Make the servers elastic: they join, leave and fail while the job runs, and K further ones hold each value
         ps_replicas "ps-replicas" "K": Option<u32> = None, plain;
     }
     "Hosts" {

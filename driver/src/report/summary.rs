@@ -172,7 +172,10 @@ pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
             "failed: no durable commit can be used (--resume-from latest); --resume-from none begins anew".into()
         }
         Outcome::ServersFailed { failures } => {
-            format!("failed: {failures} parameter servers failed one after the other")
+            match failures {
+                1 => "failed: a parameter server failed".to_owned(),
+                _ => format!("failed: {failures} parameter servers failed one after the other"),
+            }
         }
         Outcome::Stopped { signal } => format!("stopped by {}", signal_text(*signal)),
     };

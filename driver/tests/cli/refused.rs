@@ -119,6 +119,7 @@ const WRONG: &[&str] = &[
     "-np\t2\t--ps\tmany\tx",
     "-np\t2\t--ps\t2\t--ps-replicas\t2\tx",
     "-np\t2\t--ps-replicas\t1\tx",
+    "-np\t2\t--min-np\t1\t--ps\t2\tx",
     "-np\t2\t--replica-group-size\t3\tx",
     "-np\t2\t--replica-group-size\t0\tx",
     "-np\t8\t--min-np\t6\t--replica-group-size\t4\tx",

@@ -69,7 +69,7 @@ fn work(postoffice: &Postoffice, arguments: &Arguments) -> Result<()> {
         .filter(|(index, _)| *index as u32 % workers == rank)
         .map(|(_, (_, image))| image)
         .collect();
-    for _epoch in 0..arguments.epochs {
+    for epoch in 1..=arguments.epochs {
         let mut pushed = None;
         for batch in own.chunks(arguments.batch.max(1)) {
             let weights = pull(&kv, batch)?;
@@ -81,6 +81,9 @@ fn work(postoffice: &Postoffice, arguments: &Arguments) -> Result<()> {
         }
         if let Some(pushed) = pushed {
             kv.wait(pushed)?;
+        }
+        if rank == 0 {
+            println!("epoch {epoch} of {}", arguments.epochs);
         }
     }
     println!(

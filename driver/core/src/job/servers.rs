@@ -5,8 +5,8 @@
 //!
 //! - A server stays on its host. One on a host that is lost or leaves is replaced on the host with the fewest servers, in the order of the
 //!   hosts' arrival. On a host that leaves it is ended once the other one is started, so that it can hand over what it holds.
-//! - A server that fails is replaced after a pause that doubles. If [`MAX_FAILURES`] fail one after the other, each within [`STEADY`] of its
-//!   start, the job ends: the program is at fault.
+//! - A server that fails is replaced after a pause that doubles. If [`Settings::server_failures`](crate::Settings::server_failures) fail one after
+//!   the other, each within [`STEADY`] of its start, the job ends: the program is at fault, or no other server has the values.
 //! - A server that ends with code 0 has finished, and is not replaced: in ps-lite's programs servers end with the last worker.
 //! - The first servers start once no launch of an agent is under way, so that they are spread over the hosts.
 //!
@@ -26,8 +26,6 @@ use crate::{
     results::{Failure, Outcome},
 };
 
-/// Failures in a row after which the job ends.
-const MAX_FAILURES: u32 = 5;
 /// A server that has run for so long has not failed in a row with the one before.
 const STEADY: Duration = Duration::from_secs(60);
 /// The pause after the first failure, and the longest one.
@@ -244,7 +242,7 @@ impl Job {
             process,
             exit: exit.clone(),
         }));
-        if failures >= MAX_FAILURES {
+        if failures >= self.settings.server_failures {
             self.results.failed_last(Failure {
                 host,
                 process: Some(process),

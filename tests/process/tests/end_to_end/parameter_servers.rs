@@ -1,23 +1,34 @@
 //! Parameter servers beside the workers (`--ps`), with the program of examples/ps.
 
-use elasticrun_process_tests::{Ended, Job, binaries};
+use std::fs;
+
+use elasticrun_process_tests::{Ended, Job, Running, binaries, send_signal};
+use nix::sys::signal::Signal;
+
+use crate::take_over::Survivor;
 
 fn digits(flags: &str, epochs: &str) -> Job {
     let program = binaries::example_of_servers().display().to_string();
     Job::new(flags).command([&program, "--epochs", epochs])
 }
 
-fn stdout(ended: &Ended) -> &str {
-    &ended.stdout
+/// All images were read, and the model has learned.
+fn has_learned(ended: &Ended, epochs: &str) {
+    ended.expect(0, &["succeeded"]);
+    let text = &ended.stdout;
+    assert!(text.contains("accuracy "), "{text}");
+    let line = format!("worker 1: 719 images, {epochs} epochs");
+    assert!(text.contains(&line), "{text}");
 }
 
 #[test]
 fn servers_run_beside_the_workers() {
-    let ended = digits("-np 2 --ps 2", "5").run();
-    ended.expect(0, &["succeeded"]);
-    let text = stdout(&ended);
-    assert!(text.contains("accuracy "), "{text}");
-    assert!(text.contains("worker 1: 719 images, 5 epochs"), "{text}");
+    has_learned(&digits("-np 2 --ps 2", "5").run(), "5");
+}
+
+#[test]
+fn elastic_servers_run_beside_the_workers() {
+    has_learned(&digits("-np 2 --ps 2 --ps-replicas 1", "5").run(), "5");
 }
 
 /// What the role of each process is, and where it writes.
@@ -30,7 +41,7 @@ fn servers_have_a_role_and_no_rank() {
         .command(["sh", "-c", &script])
         .run();
     ended.expect(0, &["succeeded"]);
-    let text = stdout(&ended);
+    let text = &ended.stdout;
     for line in [
         "[server 0]<stdout>:role server of 1 and 1 at 127.0.0.1, rank none",
         "[0]<stdout>:role worker of 1 and 1 at 127.0.0.1, rank 0",
@@ -40,8 +51,98 @@ fn servers_have_a_role_and_no_rank() {
 }
 
 #[test]
-fn servers_that_always_fail_end_the_job() {
+fn a_server_that_fails_ends_the_job_if_servers_are_not_elastic() {
     let script = "[ $DMLC_ROLE = worker ] || exit 3; sleep 100";
-    let ended = Job::new("-np 1 --ps 1").command(["sh", "-c", script]).run();
+    let ended = Job::new("-np 1 --ps 2").command(["sh", "-c", script]).run();
+    ended.expect(1, &["a parameter server failed", "exit code 3"]);
+}
+
+#[test]
+fn elastic_servers_that_always_fail_end_the_job() {
+    let script = "[ $DMLC_ROLE = worker ] || exit 3; sleep 100";
+    let ended = Job::new("-np 1 --ps 1 --ps-replicas 0")
+        .command(["sh", "-c", script])
+        .run();
     ended.expect(1, &["5 parameter servers failed one after the other"]);
+}
+
+/// A job whose processes are recorded, with what they print.
+fn recorded(flags: &str) -> Job {
+    let program = binaries::example_of_servers();
+    let script = format!(
+        "echo $DMLC_ROLE $$ >> $PROCESS_TEST_DIR/nodes; exec {} --epochs 200 >> $PROCESS_TEST_DIR/trained",
+        program.display()
+    );
+    Job::new(flags).command(["sh", "-c", &script])
+}
+
+/// Waits until the workers have seen their images so often.
+fn wait_epoch(job: &mut Running, epoch: u32) {
+    let line = format!("epoch {epoch} of");
+    job.wait_until("training", |job| {
+        let text = fs::read_to_string(job.path("trained")).unwrap_or_default();
+        text.contains(&line).then_some(())
+    });
+}
+
+/// Starts a job, and waits until its workers train.
+fn training(flags: &str) -> Running {
+    let mut job = recorded(flags).start();
+    wait_epoch(&mut job, 3);
+    job
+}
+
+/// Kills the node with this role that was started last.
+fn kill(job: &Running, role: &str) {
+    let nodes = fs::read_to_string(job.path("nodes")).unwrap();
+    let mut lines = nodes.lines().rev();
+    let pid = lines.find_map(|line| line.strip_prefix(role)?.trim().parse().ok());
+    send_signal(pid.unwrap(), Signal::SIGKILL);
+}
+
+/// The job has trained to its end.
+fn has_trained(job: Running) -> Ended {
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    let text = fs::read_to_string(ended.path("trained")).unwrap();
+    assert!(text.contains("accuracy "), "{text}");
+    ended
+}
+
+#[test]
+fn workers_that_are_replaced_find_the_values() {
+    let flags = "-np 2 --max-restarts 2 --ps 2 --ps-replicas 1 --blacklist-cooldown-range 0s 1s";
+    let job = training(flags);
+    kill(&job, "worker");
+    let ended = has_trained(job);
+    assert!(ended.stderr.contains("restart 1 of 2"), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("parameter server 2"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_server_that_is_killed_is_replaced() {
+    let job = training("-np 2 --ps 2 --ps-replicas 1");
+    kill(&job, "server");
+    let ended = has_trained(job);
+    assert!(
+        ended.stderr.contains("parameter server 2 starts"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn servers_and_workers_go_on_under_the_next_driver() {
+    let mut run = Survivor::start(recorded("-np 2 --min-np 1 --ps 2 --ps-replicas 1"));
+    wait_epoch(&mut run.job, 3);
+    let mut run = run.take_over();
+    run.job.wait_said("goes on with 2 workers");
+    wait_epoch(&mut run.job, 40);
+    let ended = has_trained(run.job);
+    let nodes = fs::read_to_string(ended.path("nodes")).unwrap();
+    assert_eq!(nodes.lines().count(), 4, "the same processes: {nodes}");
 }

@@ -23,13 +23,13 @@ const FOUR: &str = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --lau
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A job that has the journal of its run in its directory.
-struct Survivor {
-    job: Running,
+pub(crate) struct Survivor {
+    pub(crate) job: Running,
     resume: String,
 }
 
 impl Survivor {
-    fn start(job: Job) -> Self {
+    pub(crate) fn start(job: Job) -> Self {
         let mut job = job.flag(["--journal", "auto"]).start();
         job.wait_said("elasticrun resume ");
         let said = job.said();
@@ -52,7 +52,7 @@ impl Survivor {
     }
 
     /// Kills the driver, and starts the next one.
-    fn take_over(mut self) -> Self {
+    pub(crate) fn take_over(mut self) -> Self {
         self.job.kill_only_driver();
         self.resumed()
     }

@@ -143,6 +143,9 @@ pub(crate) fn variables(
     set("TORCHELASTIC_ERROR_FILE", error_file.display().to_string());
     if let Some(servers) = &setup.parameter_servers {
         all.extend(node_variables(servers, "worker", *node));
+        // Those of this round, which may be more or less than the nodes of the job have waited for.
+        all.insert("DMLC_RANK".into(), place.rank.to_string());
+        all.insert("DMLC_NUM_WORKER".into(), place.size.to_string());
     }
     all
 }

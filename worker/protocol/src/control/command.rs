@@ -248,23 +248,27 @@ pub struct ParameterServers {
     pub port: u16,
     /// The number of servers.
     pub servers: u32,
-    /// The number of workers with which the job begins at the latest. More may come.
+    /// The number of workers that the nodes wait for at their start. More may come later.
     pub workers: u32,
-    /// The number of further servers that hold each value.
-    pub replicas: u32,
+    /// The number of further servers that hold each value. None: servers are not elastic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
 impl ParameterServers {
     /// The variables of each node, without its role and the address of the scheduler.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let elastic = self.replicas.map(|replicas| {
+            let replicas = replicas.to_string();
+            [("PS_ELASTIC", "1".to_owned()), ("PS_REPLICAS", replicas)]
+        });
         [
             ("DMLC_PS_ROOT_PORT", self.port.to_string()),
             ("DMLC_NUM_SERVER", self.servers.to_string()),
             ("DMLC_NUM_WORKER", self.workers.to_string()),
-            ("PS_ELASTIC", "1".to_owned()),
-            ("PS_REPLICAS", self.replicas.to_string()),
         ]
         .into_iter()
+        .chain(elastic.into_iter().flatten())
     }
 }
 
