@@ -70,7 +70,7 @@ fn elastic_servers_that_always_fail_end_the_job() {
 fn recorded(flags: &str) -> Job {
     let program = binaries::example_of_servers();
     let script = format!(
-        "echo $DMLC_ROLE $$ >> $PROCESS_TEST_DIR/nodes; exec {} --epochs 200 >> $PROCESS_TEST_DIR/trained",
+        "echo $DMLC_ROLE $$ >> $PROCESS_TEST_DIR/nodes; exec {} --epochs 40 >> $PROCESS_TEST_DIR/trained",
         program.display()
     );
     Job::new(flags).command(["sh", "-c", &script])
@@ -141,7 +141,7 @@ fn servers_and_workers_go_on_under_the_next_driver() {
     wait_epoch(&mut run.job, 3);
     let mut run = run.take_over();
     run.job.wait_said("goes on with 2 workers");
-    wait_epoch(&mut run.job, 40);
+    wait_epoch(&mut run.job, 20);
     let ended = has_trained(run.job);
     let nodes = fs::read_to_string(ended.path("nodes")).unwrap();
     assert_eq!(nodes.lines().count(), 4, "the same processes: {nodes}");
