@@ -49,7 +49,10 @@ pub(super) fn watch(world: &mut World) -> Result<(), String> {
     // Members of a round that trains show that their hosts have usable slots.
     let trains = matches!(&world.driver.job.rounds().phase, Phase::Training(training)
         if able.iter().any(|host| training.members.contains_key(&world.hosts[*host].id)));
-    if running >= wanted || !trains || world.driver.job.results().outcome().is_some() {
+    // The driver waits for such a host, and for its servers with it.
+    let awaits = (world.driver.job.fleet().hosts()).any(|(_, state)| state.away().is_some());
+    let is_over = world.driver.job.results().outcome().is_some();
+    if running >= wanted || !trains || awaits || is_over {
         world.invariants.r20.missing_since = None;
         return Ok(());
     }
