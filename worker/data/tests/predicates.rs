@@ -6,7 +6,9 @@ mod common;
 
 use std::{fs, sync::Arc};
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_buffer::NullBuffer;
+use arrow_schema::Field;
 use common::{drain, ids, reader, text, three_files, write};
 use elasticrun_data::{Batch, Comparison, Dataset, Predicate, Reader, ReaderOptions, Value};
 use proptest::prelude::*;
@@ -256,24 +258,72 @@ fn holds(predicate: &Predicate, row: &Row) -> Option<bool> {
     }
 }
 
+/// The predicate on the fields of structure `s` in place of columns.
+fn on_fields(predicate: Predicate) -> Predicate {
+    let all = |parts: Vec<Predicate>| parts.into_iter().map(on_fields).collect();
+    let of = |column: String| format!("s.{column}");
+    match predicate {
+        Predicate::Compare {
+            column,
+            comparison,
+            value,
+        } => is(&of(column), comparison, value),
+        Predicate::In { column, values } => Predicate::In {
+            column: of(column),
+            values,
+        },
+        Predicate::IsNull { column } => Predicate::IsNull { column: of(column) },
+        Predicate::Not(inner) => Predicate::Not(Box::new(on_fields(*inner))),
+        Predicate::And(parts) => Predicate::And(all(parts)),
+        Predicate::Or(parts) => Predicate::Or(all(parts)),
+    }
+}
+
+/// All fields of a structure that is missing are null.
+fn structure(columns: &[(&str, ArrayRef)], rows: &mut [Row]) -> ArrayRef {
+    let valid: NullBuffer = rows
+        .iter()
+        .map(|row| row.0 % 13 != 4)
+        .collect::<Vec<_>>()
+        .into();
+    for row in rows.iter_mut().filter(|row| row.0 % 13 == 4) {
+        (row.1, row.2, row.3) = (None, None, None);
+    }
+    let fields = columns
+        .iter()
+        .map(|(name, values)| Field::new(*name, values.data_type().clone(), true));
+    let arrays = columns.iter().map(|(_, values)| values.clone());
+    Arc::new(StructArray::new(
+        fields.collect(),
+        arrays.collect(),
+        Some(valid),
+    ))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Pruning and evaluation together keep the same rows as an evaluation row by row.
+    /// Pruning and evaluation together keep the same rows as an evaluation row by row, of columns and of fields.
     #[test]
-    fn kept_are_the_rows_for_which_it_is_true(predicate in any_predicate()) {
+    fn kept_are_the_rows_for_which_it_is_true(predicate in any_predicate(), nested: bool) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.parquet");
-        let rows = odd_rows();
-        let columns: [(&str, ArrayRef); 4] = [
-            ("id", Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)))),
+        let mut rows = odd_rows();
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
+        let columns: [(&str, ArrayRef); 3] = [
             ("n", Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.1)))),
             ("f", Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.2)))),
             ("t", Arc::new(StringArray::from_iter(rows.iter().map(|row| row.3.clone())))),
         ];
-        write(&path, &RecordBatch::try_from_iter(columns).unwrap(), 20);
+        let columns = match nested {
+            true => vec![("s", structure(&columns, &mut rows))],
+            false => columns.to_vec(),
+        };
+        let batch = RecordBatch::try_from_iter([("id", ids)].into_iter().chain(columns)).unwrap();
+        write(&path, &batch, 20);
         let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
         let wanted: Vec<i64> = rows.iter().filter(|row| holds(&predicate, row) == Some(true)).map(|row| row.0).collect();
+        let predicate = if nested { on_fields(predicate) } else { predicate };
         let batches = drain(&mut reader(&dataset, options(predicate)), 7);
         prop_assert_eq!(totals(&batches), (wanted, 200));
     }

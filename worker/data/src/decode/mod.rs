@@ -57,7 +57,7 @@ use crate::{
     error::{Error, Problem, Result},
     ngram::{NGram, NGramPlan},
     options::ReaderOptions,
-    predicate::{Filter, evaluate, may_hold},
+    predicate::{Filter, may_hold},
     row_ranges::RowRanges,
     storage::FileInfo,
 };
@@ -255,12 +255,12 @@ impl Decoder {
             Some((columns, held)) => (columns, Some(held)),
             None => (self.columns(&filter.selection, group)?, None),
         };
-        let column = |name: &str| {
-            let (number, field) = filter.selection.schema.column_with_name(name)?;
-            Some(columns[number].array(field.data_type()).clone())
+        let column = |number: usize| {
+            let field = filter.selection.schema.field(number);
+            columns[number].array(field.data_type()).clone()
         };
         let asked = held.as_ref().map_or(rows, RowRanges::length);
-        let keep = evaluate(&filter.predicate, asked as usize, &column)?;
+        let keep = filter.evaluate(asked as usize, &column)?;
         let keep = held.map_or_else(|| keep.clone(), |held| held.spread(&keep, rows));
         if keep.count_set_bits() == 0 {
             return Ok(DecodedGroup::dropped(rows));

@@ -7,6 +7,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
+use arrow_schema::{DataType, Schema};
 use parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection},
     basic::Compression,
@@ -63,28 +64,27 @@ impl Decoder {
         let mut columns = Vec::new();
         for ((leaf, chunk), range) in leaves.iter().zip(ranges) {
             let descriptor = schema.column(*leaf);
-            let name = schema.get_column_root(*leaf).name();
-            // Lists and structures have no usable statistics.
-            if filter.selection.schema.field_with_name(name).is_err() {
-                continue;
-            }
-            let Ok(field) = file_schema.field_with_name(name) else {
+            let parts = descriptor.path().parts();
+            let root = schema.get_column_root(*leaf).name();
+            // Lists have no usable statistics, and nobody asks for those of other fields of a structure.
+            let asked = filter.paths().find(|(_, path)| path == parts);
+            let (Some((name, path)), 0) = (asked, descriptor.max_rep_level()) else {
                 continue;
             };
-            if descriptor.max_rep_level() > 0 || schema.get_column_root(*leaf).is_group() {
+            let Some(data_type) = field_at(file_schema, &path) else {
                 continue;
-            }
+            };
             let index = bytes
                 .get(range)
                 .and_then(|bytes| {
                     check_index(&bytes, COLUMN_INDEX)?;
                     decode_column_index(&bytes, chunk.column_type())
                 })
-                .map_err(|error| Error::corrupt(error.to_string()).in_column(name))?;
+                .map_err(|error| Error::corrupt(error.to_string()).in_column(root))?;
             let offsets = &offsets[leaf];
             columns.extend(ColumnPages::new(
                 name,
-                field.data_type(),
+                data_type,
                 offsets,
                 &index,
                 row_group.rows,
@@ -260,6 +260,19 @@ impl Decoder {
     fn read(&self, group: u32, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {
         self.read_ranges(&self.dataset.file_of(group).info, ranges)
     }
+}
+
+/// The type of a column or of a field within it.
+fn field_at<'a>(schema: &'a Schema, path: &[&str]) -> Option<&'a DataType> {
+    let (root, fields) = path.split_first()?;
+    let mut data_type = schema.field_with_name(root).ok()?.data_type();
+    for name in fields {
+        let DataType::Struct(fields) = data_type else {
+            return None;
+        };
+        data_type = fields.find(name)?.1.data_type();
+    }
+    Some(data_type)
 }
 
 /// Arrow's reader reserves memory by the numbers of an index before it finds that bytes are missing.

@@ -7,13 +7,13 @@ mod compare;
 mod decimal;
 mod evaluate;
 mod filter;
+mod operand;
 mod pages;
 mod prune;
 
 use std::fmt;
 
 pub use decimal::Decimal;
-pub(crate) use evaluate::evaluate;
 pub(crate) use filter::Filter;
 pub(crate) use pages::{ColumnPages, rows_that_may_hold};
 pub(crate) use prune::may_hold;
@@ -23,7 +23,8 @@ pub(crate) use prune::may_hold;
 pub enum Predicate {
     /// A column compared with a value.
     Compare {
-        /// Name of a column of the data set. It need not be in the batch.
+        /// Name of a column of the data set, or of a field of a structure with dots, `place.city`. It need not be in the
+        /// batch.
         column: String,
         /// The operator.
         comparison: Comparison,
@@ -32,14 +33,14 @@ pub enum Predicate {
     },
     /// A column that has one of these values.
     In {
-        /// Name of a column of the data set.
+        /// Name of a column of the data set, or of a field of a structure.
         column: String,
         /// The accepted values. No row is kept if there are none.
         values: Vec<Value>,
     },
     /// A column that is null.
     IsNull {
-        /// Name of a column of the data set.
+        /// Name of a column of the data set, or of a field of a structure.
         column: String,
     },
     /// The negation. If the condition is unknown because of a null, its negation is unknown too.

@@ -157,21 +157,19 @@ impl Bounds {
     fn from_row_group(dataset: &Dataset, filter: &Filter, group: u32, name: &str) -> Self {
         let row_group = &dataset.groups()[group as usize];
         let file = dataset.file_of(group);
-        let schema = &filter.selection.schema;
         let known = || {
-            let (number, _) = schema.column_with_name(name)?;
+            let (operand, number) = filter.operand(name)?;
             let root = match &filter.selection.sources(row_group.file)[number] {
                 ColumnSource::Column(root) => *root,
                 ColumnSource::Partition(value) => return Some(Self::from_partition(value)),
             };
             let metadata = file.metadata.metadata().row_group(row_group.index as usize);
-            let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
+            let schema = file.metadata.parquet_schema();
+            let statistics = statistics(schema, metadata, root, &operand.fields)?;
             // The data set may have a wider type.
-            Some(Self::from_statistics(
-                statistics,
-                file.metadata.schema().field(root).data_type(),
-                row_group.rows,
-            ))
+            let column = file.metadata.schema().field(root).data_type();
+            let data_type = operand.data_type(column)?;
+            Some(Self::from_statistics(statistics, data_type, row_group.rows))
         };
         known().unwrap_or_default()
     }
@@ -204,16 +202,19 @@ impl Bounds {
     }
 }
 
-/// The statistics of a top-level column that is neither a list nor a structure.
+/// The statistics of a top-level column, or of a field within it, that is neither a list nor a structure. Nulls of structures
+/// count as nulls of their fields.
 fn statistics<'a>(
     schema: &parquet::schema::types::SchemaDescriptor,
     group: &'a RowGroupMetaData,
     root: usize,
+    fields: &[String],
 ) -> Option<&'a Statistics> {
-    let leaf = (0..group.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root)?;
-    if schema.get_column_root(leaf).is_group() {
-        return None;
-    }
+    let leaf = (0..group.num_columns()).find(|leaf| {
+        let column = schema.column(*leaf);
+        let is_root = schema.get_column_root_idx(*leaf) == root;
+        is_root && column.max_rep_level() == 0 && column.path().parts()[1..] == *fields
+    })?;
     group.column(leaf).statistics()
 }
 

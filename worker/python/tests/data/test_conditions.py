@@ -39,7 +39,8 @@ def path(tmp_path_factory):
             "at": pa.array([at + dt.timedelta(days=row) for row in range(ROWS)], pa.timestamp("ns")),
             "zoned": pa.array([at + dt.timedelta(days=row) for row in range(ROWS)], pa.timestamp("us", "UTC")),
             "span": pa.array([dt.timedelta(minutes=row) for row in range(ROWS)], pa.duration("us")),
-            "place": [{"x": row} for row in range(ROWS)],
+            "place": [None if row % 9 == 4 else {"x": row, "in": {"name": f"{row % 3}"}} for row in range(ROWS)],
+            "dotted.x": range(ROWS, 0, -1),
         }
     )
     path = tmp_path_factory.mktemp("conditions") / "x.parquet"
@@ -131,6 +132,10 @@ EXPRESSIONS = [
     pc.field("at") < pa.scalar(1_767_225_600_000_000_001, pa.timestamp("ns")),
     pc.field("zoned") < dt.datetime(2026, 1, 10, tzinfo=dt.timezone.utc),
     pc.field("span") < dt.timedelta(minutes=7),
+    pc.field("place", "x") > 30,
+    ~(pc.field("place", "x") > 30),
+    pc.field("place", "x").is_null(),
+    pc.field("place", "in", "name").isin(["1", "2"]) & (pc.field("number") > 3),
 ]
 
 
@@ -139,6 +144,19 @@ def test_an_expression_keeps_the_rows_that_pyarrow_keeps(path, expression):
     assert kept(path, expression) == by_pyarrow(path, expression)
     # Also beside other conditions.
     assert kept(path, [("index", "<", 25), expression]) == [row for row in by_pyarrow(path, expression) if row < 25]
+
+
+def test_conditions_on_fields_of_structures(path):
+    assert kept(path, [("place.x", ">", 30)]) == [row for row in range(31, ROWS) if row % 9 != 4]
+    assert kept(path, [("place.in.name", "==", "1"), ("place.x", "<", 11)]) == [1, 7, 10]
+    assert kept(path, [("place.x", "==", None)]) == [4, 13, 22, 31]
+    # The name of a column is that column.
+    assert kept(path, [("dotted.x", "<=", 2)]) == [38, 39]
+    assert ParquetDataset(path, batch_size=16, row_groups=[("place.x", "<", 8)]).row_groups == 1
+    with pytest.raises(DataError, match="column place.y: no such column"):
+        kept(path, [("place.y", "==", 1)])
+    with pytest.raises(DataError, match='column place.x: cannot compare a column of type Int64 with "1"'):
+        kept(path, [("place.x", "==", "1")])
 
 
 def test_scalars_of_pyarrow_are_values(path):
@@ -157,7 +175,6 @@ def test_a_reader_takes_an_expression(path):
     [
         (pc.field("number") + 1 > 3, r"where: add_checked\(\.\.\.\) > 3: conditions compare a column with a value"),
         (pc.field("number") == pc.field("index"), "where: number == index: conditions compare a column with a value"),
-        (pc.field("place", "x") == 1, "where: place.x is a field of a structure: conditions are on columns"),
         (pc.starts_with(pc.field("name"), "row"), "where: the function 'starts_with' of pyarrow cannot be translated"),
         (pc.field(0) == 1, "columns are given by their name"),
         (pc.scalar(3), "where: 3 alone is no condition"),

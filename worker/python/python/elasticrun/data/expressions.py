@@ -38,7 +38,7 @@ class _Call:
 
 
 class _Field(str):
-    """The name of a column."""
+    """The name of a column, or of a field of a structure with dots."""
 
 
 class _Literal:
@@ -121,8 +121,8 @@ def _parse(parts: Iterator[tuple[str, str]], literals: list[Any]) -> Any:
     if kind == "field_ref":
         return _Field(value)
     if kind == "nested_field_ref":
-        names = [next(parts)[1] for _ in range(int(value))]
-        raise ValueError(f"where: {'.'.join(names)} is a field of a structure: conditions are on columns")
+        # The reader finds it by these names.
+        return _Field(".".join(next(parts)[1] for _ in range(int(value))))
     if kind != "call":
         raise ValueError(
             f"where: this pyarrow writes {kind!r} into expressions, which is not known: use a list of conditions"
