@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -33,6 +34,8 @@ pub struct Customer {
 struct Inner {
     tracker: Tracker<Error>,
     callbacks: BTreeMap<Timestamp, Callback>,
+    /// Requests that are completed and whose callback has not returned, with the thread that calls it.
+    calling: BTreeMap<Timestamp, ThreadId>,
     waiting: usize,
     /// Who reads connections until a request is completed.
     reading: Vec<(Timestamp, Arc<Wake>)>,
@@ -133,15 +136,23 @@ impl Customer {
         let mut inner = inner;
         self.node.in_flight.fetch_sub(1, Ordering::SeqCst);
         let callback = inner.callbacks.remove(&timestamp);
+        if callback.is_some() {
+            let this = thread::current().id();
+            inner.calling.insert(timestamp, this);
+        }
         let waiting = inner.waiting > 0;
         for (_, wake) in (inner.reading.iter()).filter(|(of, _)| *of == timestamp) {
             wake.ring();
         }
         drop(inner);
         if let Some(callback) = callback {
+            let customer = self;
+            let _called = Calling {
+                customer,
+                timestamp,
+            };
             callback(result);
-        }
-        if waiting {
+        } else if waiting {
             self.changed.notify_all();
         }
     }
@@ -175,9 +186,15 @@ impl Customer {
             let oldest = self.lock().tracker.oldest();
             match oldest.filter(|timestamp| *timestamp < end) {
                 Some(timestamp) => self.wait(timestamp, limit)?,
-                None => return Ok(()),
+                None => break,
             }
         }
+        // Callbacks of completed requests may still run.
+        let called = self.lock().calling.keys().copied().collect::<Vec<_>>();
+        for timestamp in called.into_iter().filter(|timestamp| *timestamp < end) {
+            let _ = self.wait_for(timestamp, limit);
+        }
+        Ok(())
     }
 
     /// Reads the answers itself where no other thread does, until the request is completed.
@@ -201,7 +218,8 @@ impl Customer {
     }
 
     /// Waits until a request is completed. The waiting thread reads the answer itself if no other thread reads the connection, so
-    /// callbacks of other requests may be called on it. A request that is not completed in time is ended with [`Error::TimedOut`].
+    /// callbacks of other requests may be called on it. Its own callback has returned when this returns. A request that is not completed
+    /// in time is ended with [`Error::TimedOut`].
     ///
     /// # Errors
     /// The request failed, or was not answered in time.
@@ -226,7 +244,9 @@ impl Customer {
             inner = self.lock();
         }
         loop {
-            if let Some(result) = inner.tracker.result(timestamp) {
+            let caller = inner.calling.get(&timestamp);
+            let is_called = caller.is_none_or(|caller| *caller == thread::current().id());
+            if is_called && let Some(result) = inner.tracker.result(timestamp) {
                 return Some(result);
             }
             let rest = limit.checked_sub(start.elapsed())?;
@@ -254,5 +274,21 @@ impl Customer {
         );
         // An answer may have come just now.
         self.lock().tracker.result(timestamp).unwrap_or(Ok(()))
+    }
+}
+
+/// A callback that is being called.
+struct Calling<'a> {
+    customer: &'a Customer,
+    timestamp: Timestamp,
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.customer.lock();
+        inner.calling.remove(&self.timestamp);
+        if inner.waiting > 0 {
+            self.customer.changed.notify_all();
+        }
     }
 }
