@@ -67,7 +67,7 @@ def test_an_aborted_round_leaves_no_model_and_no_group(meshes: str) -> None:
     assert {member.size for member in job.survivors()} == {3}
 
 
-@pytest.mark.parametrize("victim", [1, 3])
+@pytest.mark.parametrize("victim", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_a_mesh_of_the_program_gets_no_group_of_an_earlier_round(victim: int) -> None:
     """The ranks behind rank 1 move up, and those before rank 3 stay: both times an equal mesh was in DTensor's cache."""
     job = Job(REFILLS, "own", "hybrid", victim, 4)
@@ -89,7 +89,7 @@ def test_a_mesh_is_new_where_the_coordinate_of_the_process_is_another_one() -> N
     assert [job.missed[2, rank] > 0 for rank in range(3)] == [False, True, True], job.output
 
 
-@pytest.mark.parametrize("shape", ["flat", "hybrid"])
+@pytest.mark.parametrize("shape", ["flat", pytest.param("hybrid", marks=pytest.mark.full)])
 def test_a_mesh_is_used_again_when_the_job_has_its_size_again(shape: str) -> None:
     job = Job(RETURNS, "kept", shape, 3, 4)
     job.survivors()

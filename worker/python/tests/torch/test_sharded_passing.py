@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from support.jobs import Starter, job
 
 WORKER = Path(__file__).parent / "workers" / "passing.py"
@@ -65,6 +66,7 @@ def test_new_hosts_read_one_copy_from_a_host_that_has_it(start: Starter, tmp_pat
     }, text
 
 
+@pytest.mark.full
 def test_the_loss_of_a_link_during_the_load_leads_to_another_round(start: Starter, tmp_path: Path) -> None:
     change = start.hosts(BEFORE)
     with job(*command(tmp_path, 6, "lost", tmp_path / "lost")) as one:
