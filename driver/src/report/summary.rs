@@ -193,7 +193,10 @@ pub(crate) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
 fn describe(failure: &Failure) -> String {
     let mut text = format!("host {}", failure.host);
     if let Some(process) = failure.process {
-        text += &format!(", local rank {}", process.local_rank);
+        text += &match process.server_number() {
+            Some(number) => format!(", parameter server {number}"),
+            None => format!(", local rank {}", process.local_rank),
+        };
     }
     if let Some((rank, round)) = failure.member {
         text += &format!(", rank {rank}, round {round}");

@@ -54,7 +54,14 @@ fn servers_have_a_role_and_no_rank() {
 fn a_server_that_fails_ends_the_job_if_servers_are_not_elastic() {
     let script = "[ $DMLC_ROLE = worker ] || exit 3; sleep 100";
     let ended = Job::new("-np 1 --ps 2").command(["sh", "-c", script]).run();
-    ended.expect(1, &["a parameter server failed", "exit code 3"]);
+    ended.expect(
+        1,
+        &[
+            "failed: a parameter server failed",
+            "host localhost, parameter server ",
+            "exit code 3",
+        ],
+    );
 }
 
 #[test]
