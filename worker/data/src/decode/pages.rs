@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use arrow_schema::{DataType, Schema};
 use parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection},
     basic::Compression,
@@ -64,14 +63,14 @@ impl Decoder {
         let mut columns = Vec::new();
         for ((leaf, chunk), range) in leaves.iter().zip(ranges) {
             let descriptor = schema.column(*leaf);
-            let parts = descriptor.path().parts();
-            let root = schema.get_column_root(*leaf).name();
             // Lists have no usable statistics, and nobody asks for those of other fields of a structure.
-            let asked = filter.paths().find(|(_, path)| path == parts);
-            let (Some((name, path)), 0) = (asked, descriptor.max_rep_level()) else {
+            let asked = filter.at(descriptor.path().parts());
+            let (Some((name, operand)), 0) = (asked, descriptor.max_rep_level()) else {
                 continue;
             };
-            let Some(data_type) = field_at(file_schema, &path) else {
+            let field = file_schema.field_with_name(&operand.root).ok();
+            let Some(data_type) = field.and_then(|field| operand.data_type(field.data_type()))
+            else {
                 continue;
             };
             let index = bytes
@@ -80,7 +79,7 @@ impl Decoder {
                     check_index(&bytes, COLUMN_INDEX)?;
                     decode_column_index(&bytes, chunk.column_type())
                 })
-                .map_err(|error| Error::corrupt(error.to_string()).in_column(root))?;
+                .map_err(|error| Error::corrupt(error.to_string()).in_column(&operand.root))?;
             let offsets = &offsets[leaf];
             columns.extend(ColumnPages::new(
                 name,
@@ -260,19 +259,6 @@ impl Decoder {
     fn read(&self, group: u32, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {
         self.read_ranges(&self.dataset.file_of(group).info, ranges)
     }
-}
-
-/// The type of a column or of a field within it.
-fn field_at<'a>(schema: &'a Schema, path: &[&str]) -> Option<&'a DataType> {
-    let (root, fields) = path.split_first()?;
-    let mut data_type = schema.field_with_name(root).ok()?.data_type();
-    for name in fields {
-        let DataType::Struct(fields) = data_type else {
-            return None;
-        };
-        data_type = fields.find(name)?.1.data_type();
-    }
-    Some(data_type)
 }
 
 /// Arrow's reader reserves memory by the numbers of an index before it finds that bytes are missing.

@@ -62,17 +62,11 @@ impl Filter {
         Some((operand, column))
     }
 
-    /// The fields of structures that conditions are on: the name, and the names of the column and of the fields.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
-        self.operands.iter().map(|(name, operand)| {
-            let fields = operand.fields.iter().map(String::as_str);
-            (
-                name.as_str(),
-                std::iter::once(operand.root.as_str())
-                    .chain(fields)
-                    .collect(),
-            )
-        })
+    /// The condition's name of what is at this path in the schema of a file, if a condition is on it.
+    pub(crate) fn at(&self, path: &[String]) -> Option<(&str, &Operand)> {
+        let mut operands = self.operands.iter();
+        let (name, operand) = operands.find(|(_, operand)| operand.is_at(path))?;
+        Some((name, operand))
     }
 
     /// The rows that are kept. `column` returns a column of the selection.

@@ -27,6 +27,12 @@ impl Operand {
         })
     }
 
+    /// Whether this is the path of the values: the names of the column and of the fields.
+    pub(crate) fn is_at(&self, path: &[String]) -> bool {
+        path.split_first()
+            .is_some_and(|(root, fields)| *root == self.root && fields == self.fields)
+    }
+
     /// The values, from those of the column. A value is null if a structure around it is.
     pub(crate) fn values(&self, column: &ArrayRef) -> Option<ArrayRef> {
         let mut values = column.clone();
