@@ -146,9 +146,8 @@ impl Customer {
         }
         drop(inner);
         if let Some(callback) = callback {
-            let customer = self;
-            let _called = Calling {
-                customer,
+            let _calling = Calling {
+                customer: self,
                 timestamp,
             };
             callback(result);
