@@ -76,7 +76,7 @@ struct Range {
     pending: VecDeque<Pending>,
     learner: Option<Learner>,
     state: State,
-    /// It leaves the chain, and serves no more.
+    /// It leaves the chain, and serves no requests of workers any more.
     stopped: bool,
     load: Load,
 }

@@ -1,7 +1,7 @@
 //! A simulation of elastic servers, their coordinator and workers: all in one thread, with a random order of all that happens.
 //!
-//! Each pair of nodes has channels that keep their order. Servers die, are cut off, join and leave; connections break; ranges
-//! are split; workers push, pull and push-pull meanwhile, two requests at a time. A seed is a run.
+//! Each pair of nodes has channels that keep their order, and some are slow. Servers die, are cut off, join and leave; connections
+//! break; ranges are split; workers push, pull and push-pull meanwhile, two requests at a time. A seed is a run.
 //!
 //! Checked are: PS3 no acknowledged push is lost; PS4 none is applied twice; PS6 a pull behind an acknowledged push sees it; PS7 each
 //! request ends; and in the end all copies of a range are equal bit by bit.
@@ -28,9 +28,12 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     0..number("PS_SIM_SEEDS").unwrap_or(default)
 }
 
+/// Seeds that failed once. 9494: a range was resumed that had ignored pushes while it was stopped.
+const ONCE_FAILED: [u64; 1] = [9494];
+
 #[test]
 fn no_seed_violates_an_invariant() {
-    for seed in seeds(400) {
+    for seed in seeds(400).chain(ONCE_FAILED) {
         if let Err(violation) = World::new(seed).run() {
             panic!("seed {seed}: {violation}");
         }

@@ -119,8 +119,9 @@ impl Engine {
         };
         let current = match (head.mode, &range.state) {
             (Mode::Chain(_), State::Member) if planted(Mutant::OldForwardAccepted) => true,
+            // Also if the range is stopped: the chain goes on until the next map, and without it if the range is resumed.
             (Mode::Chain(version), State::Member) => {
-                version == range.changed && range.predecessor(me) == Some(from) && !range.stopped
+                version == range.changed && range.predecessor(me) == Some(from)
             }
             (
                 Mode::Learner(number),

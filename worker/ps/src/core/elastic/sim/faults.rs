@@ -55,7 +55,7 @@ impl World {
         }
         self.gone.insert(node);
         self.unnoticed.insert(node);
-        let killed = self.dice.chance(70);
+        let killed = self.dice.chance(50);
         self.log(|| format!("{node} is lost, killed: {killed}"));
         if killed {
             self.servers.remove(&node);

@@ -114,6 +114,9 @@ pub(super) struct World {
     pub(super) optimizing: bool,
     window: usize,
     apps: [App; 1],
+    /// Of so many pairs of nodes, one is slow: what it sends waits behind most of what the others do. 0: none is.
+    slow: u64,
+    seed: u64,
 }
 
 impl World {
@@ -134,6 +137,7 @@ impl World {
             true => 1,
             false => 1 + dice.below(3) as u32,
         };
+        let slow = [0, 2, 4, 8][dice.below(4)];
         let kept = store(optimizing);
         let worker = |rank| Worker::new(rank, optimizing.then(|| store(true)));
         let mut world = Self {
@@ -159,6 +163,8 @@ impl World {
                 rule: kept.rule().to_owned(),
             }],
             window: if optimizing { 1 } else { 2 },
+            slow,
+            seed,
         };
         (0..servers).for_each(|_| world.add_server());
         world
@@ -253,7 +259,10 @@ impl World {
 
     fn deliver(&mut self) -> Result<(), String> {
         let busy = self.channels.iter().filter(|(_, queue)| !queue.is_empty());
-        let busy: Vec<Channel> = busy.map(|(&channel, _)| channel).collect();
+        let mut busy: Vec<Channel> = busy.map(|(&channel, _)| channel).collect();
+        if self.slow > 0 && self.dice.chance(97) && !busy.iter().all(|it| self.is_slow(it)) {
+            busy.retain(|channel| !self.is_slow(channel));
+        }
         let Some(channel) = self.dice.pick(&busy) else {
             return Ok(());
         };
@@ -274,6 +283,15 @@ impl World {
         } else {
             self.at_server(to, from, packet)
         }
+    }
+
+    /// Whether packets of this channel wait behind others: the same in the whole run, so that one node lags behind another.
+    fn is_slow(&self, &(from, to, _): &Channel) -> bool {
+        let pair = u64::from(from.0) << 32 | u64::from(to.0);
+        self.slow > 0
+            && Dice(self.seed ^ pair.wrapping_mul(0x9e37_79b9))
+                .next()
+                .is_multiple_of(self.slow)
     }
 
     fn at_scheduler(&mut self, from: NodeId, packet: Packet) {
