@@ -221,10 +221,12 @@ impl Suspicion {
     }
 
     /// Judges the last round, once, when the next round is about to start from `base`. A round that lasted for `long`
-    /// is fruitful. Of the last round of a former driver, only its base is known: `former`.
+    /// is fruitful. Of the last round of a former driver, only its base is known: `former`. `newest` is the newest commit that is held,
+    /// even if shards of it are lost.
     pub fn judge(
         &mut self,
         base: Option<CommitId>,
+        newest: Option<CommitId>,
         former: Option<CommitId>,
         long: Duration,
     ) -> Verdict {
@@ -236,6 +238,7 @@ impl Suspicion {
             };
         };
         last.closed = true;
+        let committed = newest.is_some_and(|newest| newest.round == last.round && newest.count > 0);
         let left_a_commit = left_a_commit(last.base);
         let broken = self.broken.take();
         let lasted = last
@@ -252,6 +255,10 @@ impl Suspicion {
             };
         }
         let Some(broken) = broken else {
+            if committed {
+                // It worked, and a failure has taken a shard of its commits: fruitless rounds before and after it form no row.
+                self.unknown();
+            }
             return Verdict::default();
         };
         self.fruitless += 1;
@@ -369,3 +376,6 @@ impl Suspicion {
         (alone && *times >= PATIENCE).then_some(host)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -124,11 +124,15 @@ impl Machine {
         tail: Vec<String>,
         out: &mut Vec<Command>,
     ) {
-        if self.servers.live.remove(&process).is_some() && !self.by_itself {
+        let Some(server) = self.servers.live.remove(&process) else {
+            return;
+        };
+        if !self.by_itself {
             out.push(Command::AgentReport(AgentReport::ServerExited {
                 process,
                 exit,
                 tail,
+                stopped: server.was_told(),
             }));
         }
     }

@@ -13,17 +13,18 @@ use crate::{
 };
 
 impl Job {
-    /// Judges the previous round when the next one is about to start from `base`. Returns whether the start is cancelled.
+    /// Judges the previous round when the next one is about to start from `base`; `newest` is held, perhaps not by all that is needed.
+    /// Returns whether the start is cancelled.
     pub(super) fn judge_last_round(
         &mut self,
         now: Time,
-        base: Option<CommitId>,
+        (base, newest): (Option<CommitId>, Option<CommitId>),
         out: &mut Out,
     ) -> bool {
         let long = self.elastic_timeout();
         // A shorter round may have spent its time on a path that is cut.
         let former = self.lineage.newest();
-        let verdict = (self.suspicion).judge(base, former, long.max(self.answer_timeout()));
+        let verdict = (self.suspicion).judge(base, newest, former, long.max(self.answer_timeout()));
         if verdict.fruitful {
             self.relapses = Default::default();
         } else if let Phase::Forming(forming) = &self.rounds.phase

@@ -8,6 +8,8 @@
 //! returns, the round is planned anew and finds its commit (R12). Otherwise the job continues from the older commit.
 //! Both the wait and the older commit are announced.
 //!
+//! It also waits for any host with commits before it ends since no state is left.
+//!
 //! The job does not wait if a member of that round answers, or a dead member whose memory is kept: no other member can
 //! be more than a step ahead. Not promised: that a lost host holds anything newer.
 
@@ -16,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_protocol::{CommitId, HostId, Process, Round};
+use elasticrun_protocol::{CommitId, DriverEpoch, HostId, Process, Round};
 
 use super::{Job, Out};
 use crate::{
@@ -122,11 +124,32 @@ impl Job {
         // Copies of shards may complete the base of the last round on hosts that were lost before it.
         let has_copies = base.is_none() && self.is_divided() && self.settings.replicas > 0;
         let earlier = self.memory_lost.iter().filter(|_| has_copies);
-        let hosts: BTreeSet<_> = (lost.map(|(host, _)| host).chain(earlier))
+        let hosts: BTreeSet<_> = lost.map(|(host, _)| host).chain(earlier).cloned().collect();
+        self.awaits(now, base, newer, hosts, out)
+    }
+
+    /// Whether the end of a job without a state is delayed by the wait for hosts that have had one. A later driver may know neither these
+    /// hosts nor which round made it: it waits for any host, and takes the round before `round`.
+    pub(super) fn awaits_a_state(&mut self, now: Time, round: Round, out: &mut Out) -> bool {
+        let newer = (self.going_back.round).unwrap_or(Round(round.0.saturating_sub(1)));
+        let mut hosts = self.memory_lost.clone();
+        if self.epoch > DriverEpoch(1) {
+            hosts.extend(self.hosts.in_order().into_iter().cloned());
+        }
+        self.awaits(now, None, newer, hosts, out)
+    }
+
+    fn awaits(
+        &mut self,
+        now: Time,
+        base: Option<CommitId>,
+        newer: Round,
+        hosts: BTreeSet<HostId>,
+        out: &mut Out,
+    ) -> bool {
+        let hosts: Vec<_> = (hosts.into_iter())
             .filter(|host| self.may_come_back(host))
-            .cloned()
             .collect();
-        let hosts: Vec<_> = hosts.into_iter().collect();
         if hosts.is_empty() || planted(Mutant::NewerNotAwaited) {
             return false;
         }

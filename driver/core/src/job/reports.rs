@@ -72,7 +72,8 @@ impl Job {
                 process,
                 exit,
                 tail,
-            } => self.server_exited(now, host, process, exit, tail, out),
+                stopped,
+            } => self.server_exited(now, host, (process, stopped), exit, tail, out),
             AgentReport::Probed {
                 number,
                 unreachable,

@@ -215,16 +215,19 @@ impl Job {
         &mut self,
         now: Time,
         host: &HostId,
-        process: Process,
+        (process, stopped): (Process, bool),
         exit: Exit,
         tail: Vec<String>,
         out: &mut Out,
     ) {
         let host = host.clone();
-        if self.servers.ending.remove(&process).is_some() {
+        let ending = self.servers.ending.remove(&process).is_some();
+        let running = self.servers.running.remove(&process);
+        // A former driver may have ended one that this driver takes for running.
+        if ending || (stopped && running.is_some()) {
             return out.push(Command::Announce(Decision::ServerStopped { host, process }));
         }
-        let Some(running) = self.servers.running.remove(&process) else {
+        let Some(running) = running else {
             return;
         };
         if exit.is_success() {

@@ -53,6 +53,9 @@ impl Job {
         };
         let unnoticed = planted(Mutant::LossUnnoticed);
         if base.is_none() && self.has_lost_state(forming) && !unnoticed {
+            if self.awaits_a_state(now, forming.round, out) {
+                return;
+            }
             self.announce_lost_shards(&held, out);
             return self.end(Outcome::NoStateLeft, out);
         }
@@ -66,7 +69,7 @@ impl Job {
         if self.is_last_unseen(forming) && !planted(Mutant::UnknownIsFruitless) {
             self.suspicion.unknown();
         }
-        if self.judge_last_round(now, base, out) {
+        if self.judge_last_round(now, (base, held.newest()), out) {
             return;
         }
         let Phase::Forming(forming) = &self.rounds.phase else {

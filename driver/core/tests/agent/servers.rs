@@ -33,12 +33,13 @@ fn signal(number: u32, signal: Signal) -> Command {
     Command::Signal { process, signal }
 }
 
-fn exited(number: u32, exit: Exit) -> Command {
+fn exited(number: u32, exit: Exit, stopped: bool) -> Command {
     let (process, tail) = (server(number), Vec::new());
     Command::AgentReport(AgentReport::ServerExited {
         process,
         exit,
         tail,
+        stopped,
     })
 }
 
@@ -52,7 +53,7 @@ fn exactly_those_of_the_command_run() {
     );
     assert_eq!(told(&mut bench, 3, &[1, 2]), [], "it ends already");
     let exit = Exit::Signal(15);
-    assert_eq!(exits(&mut bench, 0, exit.clone()), [exited(0, exit)]);
+    assert_eq!(exits(&mut bench, 0, exit.clone()), [exited(0, exit, true)]);
 }
 
 #[test]

@@ -50,6 +50,10 @@ fn server(harness: &Harness, number: u32) -> Process {
 }
 
 fn exits(harness: &mut Harness, host: &str, number: u32, exit: Exit) {
+    ends(harness, host, number, exit, false);
+}
+
+fn ends(harness: &mut Harness, host: &str, number: u32, exit: Exit, stopped: bool) {
     let process = server(harness, number);
     let tail = vec!["last words".to_owned()];
     harness.report(
@@ -58,6 +62,7 @@ fn exits(harness: &mut Harness, host: &str, number: u32, exit: Exit) {
             process,
             exit,
             tail,
+            stopped,
         },
     );
 }
@@ -116,6 +121,17 @@ fn servers_that_fail_in_a_row_end_the_job() {
     let failure = harness.job.results().named_failure().unwrap();
     assert_eq!(failure.exit, Some(Exit::Code(3)));
     assert_eq!(failure.tail, ["last words"]);
+}
+
+#[test]
+fn servers_that_a_former_driver_has_ended_are_replaced_at_once_and_are_no_failures() {
+    let mut harness = job(1, &["a"]);
+    for number in 0..6 {
+        ends(&mut harness, "a", number, Exit::Signal(9), true);
+        assert_eq!(told(&harness)["a"], [number + 1]);
+    }
+    assert_eq!(harness.outcome, None);
+    assert_eq!(harness.job.results().failures(), 0);
 }
 
 #[test]

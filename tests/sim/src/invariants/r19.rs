@@ -17,6 +17,8 @@ pub(super) struct Memory {
     epoch: DriverEpoch,
     /// The seats of the members of the last round.
     seats: BTreeMap<Member, Seat>,
+    /// How often slots of each of their hosts were away.
+    absences: BTreeMap<usize, u32>,
     /// Workers that waited after the last step of the job.
     waiting: Vec<Member>,
     /// Workers beside those that could join the round when it was planned.
@@ -87,9 +89,13 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     let seats: BTreeMap<Member, Seat> = (members.iter().zip(started.seats()))
         .filter_map(|(member, seat)| Some((*member, seat?)))
         .collect();
+    let absences = members
+        .iter()
+        .map(|(host, _)| (*host, world.reference.absences(&world.hosts[*host].id)));
     world.invariants.r19 = Memory {
         epoch,
         seats: seats.clone(),
+        absences: absences.collect(),
         waiting: memory.waiting,
         spares: Vec::new(),
     };
@@ -100,6 +106,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         groups: started.size / size,
         seats,
         former,
+        absences: memory.absences,
     };
     round.shards_are_kept()?;
     round.groups_are_kept()?;
@@ -113,6 +120,7 @@ struct Round<'a> {
     groups: u32,
     seats: BTreeMap<Member, Seat>,
     former: BTreeMap<Member, Seat>,
+    absences: BTreeMap<usize, u32>,
 }
 
 impl Round<'_> {
@@ -154,7 +162,11 @@ impl Round<'_> {
     fn could_join(&self, (host, process): Member) -> bool {
         let (world, id) = (self.world, &self.world.hosts[host].id);
         let fate = world.fate(host, process);
-        !fate.told
+        // A host that was away while the round was planned comes too late for it.
+        let before = self.absences.get(&host);
+        let away = before.is_some_and(|before| *before != world.reference.absences(id));
+        !away
+            && !fate.told
             && !fate.given_up
             && world.reaches(host)
             && (world.reference).is_usable(world.driver_now(), id, process.local_rank)

@@ -137,6 +137,12 @@ impl World {
             return;
         }
         self.note(format_args!("driver < {event:?}"));
+        let takeover = self.driver.takeover.as_ref();
+        if takeover.is_some_and(|it| it.until <= self.driver_now()) && self.driver.job.is_settled()
+        {
+            // The job applies its deadlines before the event.
+            self.reference.took_over();
+        }
         self.observe(&event);
         let mut out = Vec::new();
         let came = match &event {

@@ -115,6 +115,9 @@ pub enum AgentReport {
         exit: Exit,
         /// The last lines of its output.
         tail: Vec<String>,
+        /// The agent was told to end it, so its end is no failure. A later driver learns that here.
+        #[serde(default)]
+        stopped: bool,
     },
     /// The host of this agent will go away, or may.
     Noticed {

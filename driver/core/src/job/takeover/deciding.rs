@@ -205,6 +205,11 @@ impl Job {
                 if self.fleet.current(&host, process).is_some() {
                     continue;
                 }
+                if self.is_ending() && self.may_bring(&host, process) {
+                    // Its end is all that the job waits for.
+                    lost = true;
+                    continue;
+                }
                 // A member that its agent does not name has ended, and the record of its end is lost.
                 let state = if up {
                     State::Stopped
@@ -324,6 +329,11 @@ impl Job {
         let mut living: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
         for (host, state) in self.fleet.hosts() {
             for live in state.live() {
+                living.entry(host.clone()).or_default().push(live.process);
+            }
+            // Their ends are all that the job waits for.
+            let away = state.away().filter(|_| self.is_ending());
+            for live in away.into_iter().flat_map(|away| &away.live) {
                 living.entry(host.clone()).or_default().push(live.process);
             }
         }
