@@ -137,15 +137,17 @@ impl Begin {
                     (None, Some(_)) => Some(JoinTokens::new(join_token::unlimited()?, None)),
                     (None, None) => None,
                 };
+                let trust = Trust::new(&run_id, tokens)?;
                 let mut sent = environment::sent(launch.worker_env, &launch.env);
                 if settings.parameter_servers.is_some() {
                     let port = parameter_servers::free_port(settings)
                         .context("no port for the scheduler of the parameter servers")?;
-                    sent.variables.extend([parameter_servers::variable(port)]);
+                    let variables = parameter_servers::variables(port, trust.secret());
+                    sent.variables.extend(variables);
                 }
                 let directory = env::current_dir().context("the working directory is gone")?;
                 Ok(Identity {
-                    trust: Trust::new(&run_id, tokens)?,
+                    trust,
                     run_id,
                     epoch: DriverEpoch(1),
                     is_new: true,

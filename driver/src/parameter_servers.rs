@@ -9,6 +9,7 @@
 //! among the variables of the job, which the journal keeps. It ends with the job, or once its driver and all its nodes are gone.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, TcpListener},
     os::{
@@ -24,7 +25,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use elasticrun_protocol::control;
+use elasticrun_protocol::{auth::Secret, control};
 use nix::{
     sys::socket::{getsockopt, sockopt::PeerCredentials},
     unistd::geteuid,
@@ -45,6 +46,9 @@ pub const SCHEDULER: &str = "__ps-scheduler";
 /// The variable that says where the scheduler listens.
 const PORT: &str = "DMLC_PS_ROOT_PORT";
 
+/// The variable with the key of the nodes.
+const KEY: &str = "ELASTICRUN_PS_KEY";
+
 /// How long the scheduler may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -58,9 +62,10 @@ pub(crate) fn free_port(settings: &Settings) -> io::Result<u16> {
         .port())
 }
 
-/// The variable that keeps the port.
-pub(crate) fn variable(port: u16) -> (String, String) {
-    (PORT.to_owned(), port.to_string())
+/// The variables of a job that keep the port of the scheduler and the key of all nodes.
+pub(crate) fn variables(port: u16, of_job: &Secret) -> [(String, String); 2] {
+    let key = of_job.derive("parameter servers").to_hex();
+    [(PORT, port.to_string()), (KEY, key)].map(|(name, value)| (name.to_owned(), value))
 }
 
 /// What agents are told.
@@ -92,13 +97,14 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts the scheduler, or finds the one that a former driver has started.
+    /// Starts the scheduler, or finds the one that a former driver has started. `variables` are those of the job.
     ///
     /// # Errors
     /// Its process cannot be started, or that of a former driver is gone, and the values of the servers are lost with it.
     pub(crate) fn start(
         settings: &Settings,
         setup: &control::ParameterServers,
+        variables: &BTreeMap<String, String>,
         resumes: bool,
     ) -> anyhow::Result<Self> {
         let address =
@@ -129,6 +135,7 @@ impl Scheduler {
             let child = Command::new(std::env::current_exe()?)
                 .arg(SCHEDULER)
                 .envs(setup.variables())
+                .envs(variables.get_key_value(KEY))
                 .env("DMLC_ROLE", "scheduler")
                 .env("DMLC_PS_ROOT_URI", listen(settings).to_string())
                 .stdin(drivers)

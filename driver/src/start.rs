@@ -79,7 +79,15 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let setup = setup(&settings, &identity);
     // Before the first host: agents start servers and workers, which look for it.
     let scheduler = match &setup.parameter_servers {
-        Some(servers) => Some(Scheduler::start(&settings, servers, saved.is_some())?),
+        Some(servers) => {
+            let variables = &identity.variables;
+            Some(Scheduler::start(
+                &settings,
+                servers,
+                variables,
+                saved.is_some(),
+            )?)
+        }
         None => None,
     };
     let Identity {

@@ -6,7 +6,7 @@ use super::{layer::variable, nearest::nearest_setting, table::KEYS};
 pub(crate) const PREFIX: &str = "ELASTICRUN_";
 
 /// Variables that are no settings, without the prefix.
-const OTHERS: [&str; 21] = [
+const OTHERS: [&str; 22] = [
     // What a worker gets from its agent.
     "AGENT_SOCKET",
     "GENERATION",
@@ -21,6 +21,7 @@ const OTHERS: [&str; 21] = [
     "PLUGIN_PATH",
     // Of the parameter server, beside those of ps-lite.
     "PS_HANDLER_TIMEOUT",
+    "PS_KEY",
     "PS_REQUEST_TIMEOUT",
     "PS_SEND_BUFFER",
     "PS_START_TIMEOUT",

@@ -43,6 +43,14 @@ pub enum Error {
     /// The scheduler does not take this node.
     #[error("the scheduler refused this node: {0}")]
     JoinRefused(String),
+    /// The other end does not have the key of this node's job.
+    #[error("{node} is not of this job: {reason}; all nodes need the same ELASTICRUN_PS_KEY")]
+    Stranger {
+        /// The node.
+        node: NodeId,
+        /// How it was noticed.
+        reason: String,
+    },
     /// Not all nodes came in time.
     #[error(
         "not all nodes came within {waited:?}: does a process for each of DMLC_NUM_SERVER and DMLC_NUM_WORKER run?"

@@ -40,8 +40,8 @@
 //! - PS7 Nothing is waited for without a limit, and its end is a named error.
 //!
 //! # Not promised
-//! Order among requests of different workers, or of different priorities. Secrecy and authentication: the network must be trusted
-//! until the opening proves a key.
+//! Order among requests of different workers, or of different priorities. Secrecy: bytes are not encrypted. Without a [`Key`], whoever
+//! reaches the ports of the nodes takes part; with one, whoever can change bytes on their way changes values.
 
 /// The programs in the documentation for users are compiled with the tests.
 #[cfg(doctest)]
@@ -82,6 +82,7 @@ pub use core::{
         ALL_NODES, Group, NodeId, Recipients, Role, SCHEDULER, SCHEDULER_GROUP, SERVER_GROUP,
         WORKER_GROUP,
     },
+    opening::Key,
     optimizer::{Change, Float, Optimizer, OptimizerError, Rule},
     ranges::{KeyRange, RangeMap},
     slicer::{Parts, Slice, SliceError, parts_by_range, slices},

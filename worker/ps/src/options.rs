@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{core::node::Role, error::Error};
+use crate::{
+    core::{node::Role, opening::Key},
+    error::Error,
+};
 
 /// The options of a node.
 #[derive(Clone, Debug)]
@@ -44,6 +47,8 @@ pub struct Options {
     pub elastic: bool,
     /// So many servers of an elastic job may die at once without a loss of values.
     pub replicas: u32,
+    /// Only nodes with this key take part. Without one, all that reach the ports of the job do.
+    pub key: Option<Key>,
     /// 1 prints connections to standard error, 2 all messages.
     pub verbose: u32,
 }
@@ -69,6 +74,7 @@ impl Options {
             send_buffer: 64 << 20,
             elastic: false,
             replicas: 0,
+            key: None,
             verbose: 0,
         }
     }

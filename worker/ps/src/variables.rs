@@ -9,7 +9,11 @@ use std::{
 
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
 
-use crate::{core::node::Role, error::Error, options::Options};
+use crate::{
+    core::{node::Role, opening::Key},
+    error::Error,
+    options::Options,
+};
 
 /// A variable with a value that is not allowed.
 fn wrong(name: &str, value: &str, allowed: &str) -> Error {
@@ -76,8 +80,9 @@ impl Options {
     /// The options in these variables: `DMLC_ROLE`, `DMLC_NUM_SERVER`, `DMLC_NUM_WORKER`, `DMLC_PS_ROOT_URI`,
     /// `DMLC_PS_ROOT_PORT`, `DMLC_RANK`, `DMLC_NODE_HOST`, `DMLC_INTERFACE`, `DMLC_LOCAL`, `DMLC_PS_VAN_TYPE`, `PS_RESEND`,
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
-    /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and
-    /// `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), and the limit of bytes that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`.
+    /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are
+    /// `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), the limit of bytes
+    /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, and the key of the job is `ELASTICRUN_PS_KEY`.
     ///
     /// # Errors
     /// A variable is missing or wrong.
@@ -156,6 +161,10 @@ impl Options {
         options.elastic = variables.switch("PS_ELASTIC")?;
         let allowed = "a number of further copies of each value";
         variables.number("PS_REPLICAS", allowed, &mut options.replicas)?;
+        options.key = variables
+            .text("ELASTICRUN_PS_KEY")
+            .map(Key::new)
+            .transpose()?;
         let allowed = "0, 1 for connections or 2 for all messages";
         variables.number("PS_VERBOSE", allowed, &mut options.verbose)?;
         options.check()?;

@@ -29,6 +29,7 @@ impl Job {
         let port = free_port();
         let variables = vec![
             ("TEST_WORKERS", workers),
+            ("ELASTICRUN_PS_KEY", "the key of the job of this test"),
             ("PS_ELASTIC", "1"),
             ("PS_REPLICAS", replicas),
             ("PS_HEARTBEAT_INTERVAL", "0.2"),

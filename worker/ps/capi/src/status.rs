@@ -45,6 +45,7 @@ pub(crate) fn code(error: &Error) -> c_int {
         Error::PortTaken { .. }
         | Error::Unreachable { .. }
         | Error::JoinRefused(_)
+        | Error::Stranger { .. }
         | Error::StartTimedOut { .. } => START,
         Error::NodeLost { .. } | Error::BarrierBroken { .. } => NODE_LOST,
         Error::TimedOut { .. } | Error::BarrierTimedOut { .. } | Error::BackPressure { .. } => {

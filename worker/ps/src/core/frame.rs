@@ -7,12 +7,8 @@ use super::{
 
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 80;
-/// Bytes of the opening of a connection.
-pub(crate) const OPENING: usize = 16;
 
 const MAGIC: u32 = 0x5350_5245;
-/// The last byte is the version of opening and frames.
-const OPENING_MAGIC: [u8; 8] = *b"ERPS\0\0\0\x01";
 /// The most values of a frame that is none of data: acknowledgements, control, simple messages, failures.
 const MAX_SMALL_BYTES: u64 = 16 << 20;
 
@@ -223,26 +219,6 @@ fn put<const N: usize>(bytes: &mut [u8], numbers: impl IntoIterator<Item = [u8; 
     }
 }
 
-/// The first bytes of a connection. The sender is 0 until it has an id.
-pub(crate) fn opening(sender: NodeId) -> [u8; OPENING] {
-    let mut bytes = [0; OPENING];
-    bytes[..8].copy_from_slice(&OPENING_MAGIC);
-    bytes[8..12].copy_from_slice(&sender.0.to_le_bytes());
-    bytes
-}
-
-/// Reads the first bytes of a connection.
-pub(crate) fn read_opening(bytes: &[u8; OPENING]) -> Result<NodeId, FrameError> {
-    if bytes[..7] != OPENING_MAGIC[..7] {
-        return Err(FrameError::NoOpening);
-    }
-    if bytes[7] != OPENING_MAGIC[7] {
-        return Err(FrameError::OtherRelease { version: bytes[7] });
-    }
-    let id = [bytes[8], bytes[9], bytes[10], bytes[11]];
-    Ok(NodeId(u32::from_le_bytes(id)))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -300,17 +276,6 @@ mod tests {
             Header::decode(&control.encode()),
             Err(FrameError::TooLarge { .. })
         ));
-        assert_eq!(read_opening(&opening(NodeId(9))), Ok(NodeId(9)));
-        let mut other = opening(NodeId(9));
-        other[7] = 2;
-        assert_eq!(
-            read_opening(&other),
-            Err(FrameError::OtherRelease { version: 2 })
-        );
-        assert_eq!(
-            read_opening(b"GET / HTTP/1.1\r\n"),
-            Err(FrameError::NoOpening)
-        );
     }
 
     proptest! {

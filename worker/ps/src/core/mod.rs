@@ -6,6 +6,7 @@ pub(crate) mod frame;
 pub(crate) mod keys;
 pub(crate) mod membership;
 pub(crate) mod node;
+pub(crate) mod opening;
 pub(crate) mod optimizer;
 pub(crate) mod queue;
 pub(crate) mod ranges;

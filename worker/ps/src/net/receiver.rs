@@ -6,8 +6,10 @@ use std::{
 };
 
 use super::stream::Stream;
-use crate::core::frame::{FrameError, HEADER, Header, OPENING, read_opening};
-use crate::core::node::NodeId;
+use crate::core::{
+    frame::{FrameError, HEADER, Header},
+    opening::Stranger,
+};
 
 /// Bytes that are read at once. A payload that is larger than what the buffer has goes past it.
 const BUFFER: usize = 32 << 10;
@@ -38,6 +40,8 @@ pub(crate) enum ReceiveError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Frame(#[from] FrameError),
+    #[error("{0}")]
+    Stranger(#[from] Stranger),
 }
 
 impl Receiver {
@@ -136,15 +140,6 @@ impl Receiver {
             }
         }
         Ok(())
-    }
-
-    /// The first bytes of a connection that another node has dialled.
-    pub(crate) fn opening(&mut self) -> Result<NodeId, ReceiveError> {
-        self.fill(OPENING)?;
-        let mut bytes = [0; OPENING];
-        bytes.copy_from_slice(&self.buffer[self.start..self.start + OPENING]);
-        self.start += OPENING;
-        Ok(read_opening(&bytes)?)
     }
 
     /// Waits for a header. Its payload must be read next.
@@ -296,7 +291,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::core::frame::{Kind, PUSH, REQUEST};
+    use crate::core::{
+        frame::{Kind, PUSH, REQUEST},
+        node::NodeId,
+    };
 
     #[test]
     fn frames_of_any_size_come_whole() {

@@ -1,7 +1,6 @@
 //! Connections: dialled, accepted, and their receiving threads.
 
 use std::{
-    io::ErrorKind,
     net::SocketAddr,
     sync::Arc,
     thread,
@@ -11,7 +10,7 @@ use std::{
 use super::{Node, OF_NODE, lock};
 use crate::{
     core::{
-        frame::{self, FrameError},
+        frame::FrameError,
         node::{NodeId, Role, SCHEDULER},
     },
     error::{Error, end_of_connection},
@@ -21,8 +20,6 @@ use crate::{
 
 /// Time between two attempts to dial.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long an accepted connection may take to say what it is.
-const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a node, again and again until it accepts.
 pub(super) fn connect(
@@ -70,13 +67,7 @@ impl Node {
         stream: Stream,
         to: NodeId,
     ) -> Result<Arc<Connection>, Error> {
-        let opening = frame::opening(self.id());
-        // It is small: the empty buffer of a new socket takes it.
-        match rustix::io::write(&stream, &opening) {
-            Ok(count) if count == opening.len() => {}
-            Ok(_) => return Err(Error::io("write")(ErrorKind::WriteZero.into())),
-            Err(errno) => return Err(Error::io("write")(errno.into())),
-        }
+        self.introduce(&stream, to)?;
         self.log(1, || format!("connected to {to}"));
         self.adopt(stream, Some(to), false)
     }
@@ -129,11 +120,11 @@ impl Node {
 
     /// Learns who has dialled.
     fn read_opening(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<(), ReceiveError> {
-        connection
-            .stream()
-            .set_read_timeout(Some(OPENING_TIMEOUT))?;
-        let peer = connection.turns().keep().receiver.opening()?;
-        connection.stream().set_read_timeout(None)?;
+        let peer = self.welcome(connection).inspect_err(|error| {
+            if let ReceiveError::Stranger(stranger) = error {
+                tracing::warn!("a connection to this node was refused: {stranger}");
+            }
+        })?;
         if peer == NodeId(0) {
             if self.scheduler.is_none() {
                 return Err(FrameError::NoOpening.into());
@@ -182,6 +173,7 @@ impl Node {
         };
         let reason = match error {
             Some(ReceiveError::Frame(error)) => error.to_string(),
+            Some(ReceiveError::Stranger(stranger)) => stranger.to_string(),
             Some(ReceiveError::Io(error)) => end_of_connection(&error),
             None => "it closed the connection".to_owned(),
         };

@@ -6,6 +6,7 @@ mod dial;
 pub(crate) mod dispatch;
 mod elastic;
 mod lead;
+mod opening;
 mod registry;
 mod resends;
 mod scheduler;

@@ -44,6 +44,7 @@ fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::PortTaken { .. }
         | Error::Unreachable { .. }
         | Error::JoinRefused(_)
+        | Error::Stranger { .. }
         | Error::StartTimedOut { .. } => "PsStartError",
         Error::NodeLost { .. } | Error::BarrierBroken { .. } => "PsNodeLost",
         Error::TimedOut { .. } | Error::BarrierTimedOut { .. } | Error::BackPressure { .. } => {
