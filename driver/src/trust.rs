@@ -63,7 +63,7 @@ impl Trust {
         &self.0.authority
     }
 
-    /// The job's secret, from which the keys of the data plane and of calls are derived.
+    /// The job's secret, from which the keys of the data plane, of calls and of the parameter server are derived.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.0.secret

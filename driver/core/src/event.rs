@@ -480,11 +480,12 @@ pub enum Decision {
         /// The time from the first sight of the cause to the start.
         took: Duration,
     },
-    /// The next round would begin from an older commit than unreachable hosts may hold. The job waits for these hosts.
+    /// The next round would begin from an older commit than unreachable hosts may hold, or the job would end since no state is in reach. It
+    /// waits for these hosts.
     AwaitingNewer {
         /// The newest reachable commit.
         base: Option<CommitId>,
-        /// The round that started last, of which nothing is reachable.
+        /// The round that started last, of which nothing is reachable. A later driver that knows none names the one before the next round.
         newer: Round,
         /// Its hosts that may return.
         hosts: Vec<HostId>,

@@ -16,7 +16,8 @@
 //! explains only the names of the host that failed, because the others may have lost a path long before it. A host that
 //! has named a failed host does not count as evidence either: it may have waited for that host in vain.
 //!
-//! A commit, or a round that lasts long enough, ends the row and clears all names. Not promised: that the right one of
+//! A commit, or a round that lasts long enough, ends the row and clears all names. A round that has committed and lost a shard of its commits by a
+//! failure only ends the row. Not promised: that the right one of
 //! two hosts that name each other is blamed; after a cooldown the other one is.
 
 use std::{
@@ -193,7 +194,7 @@ impl Suspicion {
         }
     }
 
-    /// Records that all traces of the last round are unreachable, so it is unknown whether it was fruitful. Its members
+    /// Records that all traces of the last round, or parts of its commits, are unreachable, so it is unknown whether it was fruitful. Its members
     /// had found each other and were then lost. The fruitless rounds before and after it do not form a row.
     pub fn unknown(&mut self) {
         (self.since, self.more, self.idle) = (None, 0, false);

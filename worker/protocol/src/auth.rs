@@ -1,4 +1,4 @@
-//! The secret of a job, from which the keys of the data plane and of calls are derived.
+//! The secret of a job, from which the keys of the data plane, of calls and of the parameter server are derived.
 
 use std::fmt;
 

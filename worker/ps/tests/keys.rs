@@ -10,24 +10,23 @@ use std::{
     net::TcpStream,
 };
 
-use nix::sys::signal::Signal;
 use support::{Node, finish, free_port, start};
 
 const KEY: (&str, &str) = ("ELASTICRUN_PS_KEY", "the key of the job of this test");
 const OTHER_KEY: (&str, &str) = ("ELASTICRUN_PS_KEY", "the key of another job");
 
-/// A job whose nodes wait at a barrier.
-fn job(variables: &[(&str, &str)]) -> (u16, [Node; 3]) {
+/// A job whose nodes wait for the second worker.
+fn job(variables: &[(&str, &str)]) -> (u16, [Node; 4]) {
     let port = free_port();
-    let roles = ["scheduler", "server", "worker"];
-    let mut nodes = roles.map(|role| Node::start(role, "barrier", port, (1, 1), variables));
+    let roles = ["scheduler", "server", "worker", "worker"];
+    let mut nodes = roles.map(|role| Node::start(role, "barrier", port, (1, 2), variables));
     nodes.iter_mut().for_each(|node| _ = node.expect("rank "));
     (port, nodes)
 }
 
 /// What a further worker prints.
 fn refused(port: u16, variables: &[(&str, &str)]) -> String {
-    let (status, lines) = Node::start("worker", "barrier", port, (1, 1), variables).end();
+    let (status, lines) = Node::start("worker", "barrier", port, (1, 2), variables).end();
     assert_eq!(status.code(), Some(3));
     lines.join("\n")
 }
@@ -62,7 +61,7 @@ fn a_node_with_a_key_takes_no_part_in_a_job_without_one() {
 
 #[test]
 fn strangers_learn_nothing_and_harm_nobody() {
-    let (port, nodes) = job(&[KEY]);
+    let (port, mut nodes) = job(&[KEY]);
     // A recorded opening with a nonce, and a proof that is none.
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut opening = *b"ERPS\0\0\0\x01\x08\0\0\0\x01\0\0\0";
@@ -76,8 +75,7 @@ fn strangers_learn_nothing_and_harm_nobody() {
     opening[8] = 9;
     let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
     silent.write_all(&opening).unwrap();
-    for node in &nodes {
-        node.signal(Signal::SIGCONT);
-    }
     assert!(refused(port, &[]).contains("this job has a key"));
+    nodes.iter_mut().for_each(Node::write_line);
+    finish(nodes.into());
 }

@@ -8,6 +8,7 @@
 //! - A server that fails is replaced after a pause that doubles. If [`Settings::server_failures`](crate::Settings::server_failures) fail one after
 //!   the other, each within [`STEADY`] of its start, the job ends: the program is at fault, or no other server has the values.
 //! - A server that ends with code 0 has finished, and is not replaced: in ps-lite's programs servers end with the last worker.
+//! - The end of a server that its agent was told to end is neither a failure nor a finish, whichever driver told it.
 //! - The first servers start once no launch of an agent is under way, so that they are spread over the hosts.
 //!
 //! Not promised: that no more than N run at a time. The connection of an agent may be lost while its servers live.

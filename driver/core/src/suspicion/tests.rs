@@ -21,7 +21,7 @@ fn commit(round: u64, count: u64) -> CommitId {
 
 /// Since when rounds form a row, after two that broke, one that `newest` was made in and a failure ended, and two that broke.
 fn churns_since(newest: Option<CommitId>) -> Option<Time> {
-    let host = HostId::new("a").unwrap();
+    let host = HostId::new("a");
     let mut suspicion = Suspicion::default();
     for (number, breaks) in [(1, true), (2, true), (3, false), (4, true), (5, true)] {
         suspicion.started(at(number * 10), Round(number), None, vec![host.clone()]);

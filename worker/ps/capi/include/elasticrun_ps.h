@@ -21,7 +21,7 @@ enum {
   ERPS_OK = 0,
   ERPS_INVALID = 1,     /* an argument is NULL or wrong */
   ERPS_CONFIG = 2,      /* a variable is missing or wrong; an app or customer is there already; no such node */
-  ERPS_START = 3,       /* not all nodes came in time; the scheduler cannot be reached, or cannot listen */
+  ERPS_START = 3,       /* not all nodes came in time; the scheduler cannot be reached, cannot listen, or has another key */
   ERPS_NODE_LOST = 4,   /* a node is dead */
   ERPS_TIMEOUT = 5,     /* an answer or a barrier was not there in time */
   ERPS_BAD_REQUEST = 6, /* keys, lens and values do not belong together */

@@ -31,8 +31,9 @@ pub(crate) const PROOF: usize = 32;
 const MAGIC: [u8; 8] = *b"ERPS\0\0\0\x01";
 /// The flag of a sender that has a key.
 const KEYED: u32 = 1;
-/// What a challenge of a node with a key begins with, and that of a node without one.
+/// What the challenge of a node with a key begins with.
 const WELCOME: u64 = 1;
+/// What that of a node without one begins with.
 const NO_KEY: u64 = 2;
 /// The shortest text of a key.
 const SHORTEST: usize = 16;
@@ -49,7 +50,7 @@ impl Key {
     pub fn new(text: &str) -> Result<Self, Error> {
         if text.len() < SHORTEST {
             // The text is a secret.
-            let text = "ELASTICRUN_PS_KEY: expected 16 characters or more, such as 32 random bytes in hexadecimal";
+            let text = "ELASTICRUN_PS_KEY: expected 16 bytes or more, such as 32 random bytes in hexadecimal";
             return Err(Error::Options(text.to_owned()));
         }
         let mut hash = Sha256::new();
@@ -259,8 +260,7 @@ mod tests {
     fn a_short_key_is_refused_and_no_key_is_shown() {
         let error = Key::new("short").unwrap_err().to_string();
         assert!(
-            error.starts_with("ELASTICRUN_PS_KEY: expected 16 characters")
-                && !error.contains("short"),
+            error.starts_with("ELASTICRUN_PS_KEY: expected 16 bytes") && !error.contains("short"),
             "{error}"
         );
         assert_eq!(format!("{:?}", key("a key of the job")), "Key(..)");

@@ -58,16 +58,17 @@ impl Node {
         address: SocketAddr,
         limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.open(connect(to, address, &self.options, limit)?, to)
+        self.open(connect(to, address, &self.options, limit)?, to, limit)
     }
 
-    /// Opens a connection that this node has dialled.
+    /// Opens a connection that this node has dialled, within a limit.
     pub(super) fn open(
         self: &Arc<Self>,
         stream: Stream,
         to: NodeId,
+        limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.introduce(&stream, to)?;
+        self.introduce(&stream, to, limit)?;
         self.log(1, || format!("connected to {to}"));
         self.adopt(stream, Some(to), false)
     }
@@ -114,15 +115,17 @@ impl Node {
             lock(&self.open).retain(|open| !Arc::ptr_eq(open, &connection));
         }
         let handle = spawned.map_err(Error::io("clone"))?;
-        lock(&self.threads).push(handle);
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(handle);
         Ok(connection)
     }
 
     /// Learns who has dialled.
     fn read_opening(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<(), ReceiveError> {
         let peer = self.welcome(connection).inspect_err(|error| {
-            if let ReceiveError::Stranger(stranger) = error {
-                tracing::warn!("a connection to this node was refused: {stranger}");
+            if !matches!(error, ReceiveError::Io(_)) {
+                tracing::warn!("a connection to this node was refused: {error}");
             }
         })?;
         if peer == NodeId(0) {

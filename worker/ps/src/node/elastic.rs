@@ -35,7 +35,7 @@ use crate::{
     net::{Connection, Outgoing, Pace, Payload},
 };
 
-/// Time between two attempts to dial, and the limit of one.
+/// Time between two attempts to dial, and how long one waits for a connection.
 const RETRY: Duration = Duration::from_millis(10);
 const ATTEMPT: Duration = Duration::from_secs(1);
 

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::SendFlags;
+
 use super::{Control, Node};
 use crate::{
     core::{
@@ -19,12 +21,19 @@ use crate::{
     net::{Connection, ReceiveError, Receiver, Stream},
 };
 
-/// How long each message of the other end may take.
+/// How long an accepted connection may take for each of its bytes.
 const LIMIT: Duration = Duration::from_secs(30);
+/// The most bytes that are read of a node without the key, before it is told so.
+const MAX_REGISTRATION: u64 = 64 << 10;
 
 impl Node {
-    /// Says who dials, and proves that this node has the key of the job.
-    pub(super) fn introduce(&self, stream: &Stream, to: NodeId) -> Result<(), Error> {
+    /// Says who dials, and proves that this node has the key of the job. `limit` is for the answer of the other end.
+    pub(super) fn introduce(
+        &self,
+        stream: &Stream,
+        to: NodeId,
+        limit: Duration,
+    ) -> Result<(), Error> {
         let key = self.options.key.as_ref();
         let opening = Opening {
             sender: self.id(),
@@ -38,7 +47,7 @@ impl Node {
         let hello = Hello { opening, nonce };
         let exchange = || {
             write(stream, &[&opening[..], &nonce].concat())?;
-            stream.set_read_timeout(Some(LIMIT))?;
+            stream.set_read_timeout(Some(limit))?;
             let mut challenge = [0; CHALLENGE];
             { stream }.read_exact(&mut challenge)?;
             stream.set_read_timeout(None)?;
@@ -46,7 +55,12 @@ impl Node {
         };
         let challenge = exchange().map_err(|error| Error::NodeLost {
             node: to,
-            reason: end_of_connection(&error),
+            reason: match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("it did not answer within {limit:?}")
+                }
+                _ => end_of_connection(&error),
+            },
         })?;
         let proof = prove(key, &hello, &challenge).map_err(|stranger| Error::Stranger {
             node: to,
@@ -72,6 +86,8 @@ impl Node {
             (Some(key), true) => verify(key, opening, stream, receiver)?,
             (Some(_), false) => return self.refuse_without_key(connection, receiver),
             (None, true) => {
+                // Bytes that are not read would end the connection before the answer is read.
+                receiver.read(&mut [&mut [0; NONCE]])?;
                 write(stream, &no_key())?;
                 return Err(Stranger::OtherKey.into());
             }
@@ -87,8 +103,11 @@ impl Node {
         receiver: &mut Receiver,
     ) -> Result<NodeId, ReceiveError> {
         if self.scheduler.is_some() {
-            // Bytes that are not read would end the connection before its end is read.
+            // Bytes that are not read would end the connection before the answer is read.
             let header = receiver.header()?;
+            if header.payload() > MAX_REGISTRATION {
+                return Err(Stranger::NoKey.into());
+            }
             receiver.skip(header.payload())?;
             let reason =
                 "this job has a key: set ELASTICRUN_PS_KEY to that of the other nodes".to_owned();
@@ -127,7 +146,7 @@ fn nonce() -> io::Result<[u8; NONCE]> {
 
 /// Writes a few bytes: the empty buffer of a new socket takes them.
 fn write(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
-    match rustix::io::write(stream, bytes)? {
+    match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)? {
         count if count == bytes.len() => Ok(()),
         _ => Err(ErrorKind::WriteZero.into()),
     }

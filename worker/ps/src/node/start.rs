@@ -86,11 +86,12 @@ impl Node {
 
     fn run(self: &Arc<Self>, address: SocketAddr, stream: Option<Stream>) -> Result<(), Error> {
         self.spawn("ps-accept", Self::accept)?;
+        let opened = stream.map(|stream| self.open(stream, SCHEDULER, self.options.start_timeout));
+        let opened = opened.transpose()?;
         let now = self.now().as_millis() as u64;
         self.scheduler_heard.store(now, Ordering::Relaxed);
         self.extend_lease(self.now());
-        if let Some(stream) = stream {
-            let connection = self.open(stream, SCHEDULER)?;
+        if let Some(connection) = opened {
             let newcomer = Newcomer {
                 role: self.options.role,
                 address,

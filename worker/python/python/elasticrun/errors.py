@@ -165,7 +165,7 @@ class PsConfigError(PsError):
 
 
 class PsStartError(PsError):
-    """A node cannot start: not all nodes came in time, the scheduler cannot be reached, or its port is taken."""
+    """A node cannot start: not all nodes came in time, the scheduler cannot be reached or has another key, or its port is taken."""
 
 
 class PsNodeLost(PsError):

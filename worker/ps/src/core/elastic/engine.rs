@@ -8,7 +8,7 @@
 //! # Invariants
 //! - PS3 An acknowledged push is on all servers of its chain, and on a learner that may become its tail.
 //! - PS4 A push is applied once on each range, whatever is replayed (PE1).
-//! - PS5 A server serves a range only if its own map says so, and not after it has stopped.
+//! - PS5 A server takes requests for a range only if its own map says so, and not after it has stopped. Pushes of its chain go on.
 
 mod chain;
 mod copy;

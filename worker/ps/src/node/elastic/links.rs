@@ -113,7 +113,7 @@ impl Node {
             }
             let dialled = self.address_of(to).and_then(|address| {
                 let stream = connect_once(address, self.options.local, ATTEMPT).ok()?;
-                self.open(stream, to).ok()
+                self.open(stream, to, self.options.heartbeat_timeout).ok()
             });
             if dialled.is_some() {
                 return;

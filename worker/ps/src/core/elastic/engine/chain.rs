@@ -119,7 +119,7 @@ impl Engine {
         };
         let current = match (head.mode, &range.state) {
             (Mode::Chain(_), State::Member) if planted(Mutant::OldForwardAccepted) => true,
-            // Also if the range is stopped: the chain goes on until the next map, and without it if the range is resumed.
+            // Also if the range is stopped: the chain goes on until the next map, and the range may be resumed without one.
             (Mode::Chain(version), State::Member) => {
                 version == range.changed && range.predecessor(me) == Some(from)
             }
