@@ -259,6 +259,8 @@ fn a_newcomer_that_was_never_synced_is_no_state() {
     assert_eq!(harness.started(), 2);
     harness.forget_commits_on("b");
     harness.lose("a");
+    assert_eq!(harness.outcome, None, "a may come back with the state");
+    harness.pass(seconds(60));
     assert_eq!(
         harness.outcome,
         Some(Outcome::NoStateLeft),
