@@ -31,6 +31,19 @@ fn elastic_servers_run_beside_the_workers() {
     has_learned(&digits("-np 2 --ps 2 --ps-replicas 1", "5").run(), "5");
 }
 
+#[test]
+fn a_process_without_the_key_of_the_job_takes_no_part() {
+    let program = binaries::example_of_servers().display().to_string();
+    let stranger = format!("env -u ELASTICRUN_PS_KEY {program} --epochs 5 2>&1");
+    let script = format!("[ $DMLC_ROLE = server ] || {stranger}; exec {program} --epochs 5");
+    let ended = Job::new("-np 2 --ps 1")
+        .command(["sh", "-c", &script])
+        .run();
+    has_learned(&ended, "5");
+    let refused = "refused this node: this job has a key";
+    assert_eq!(ended.stdout.matches(refused).count(), 2, "{}", ended.stdout);
+}
+
 /// What the role of each process is, and where it writes.
 const SAY_ROLE: &str = "echo role $DMLC_ROLE of $DMLC_NUM_SERVER and $DMLC_NUM_WORKER at $DMLC_NODE_HOST, rank ${RANK-none}";
 
