@@ -16,9 +16,10 @@
 //! explains only the names of the host that failed, because the others may have lost a path long before it. A host that
 //! has named a failed host does not count as evidence either: it may have waited for that host in vain.
 //!
-//! A commit, or a round that lasts long enough, ends the row and clears all names. A round that has committed and lost a shard of its commits by a
-//! failure only ends the row. Not promised: that the right one of
-//! two hosts that name each other is blamed; after a cooldown the other one is.
+//! A commit that the next round begins from, or a round that lasts long enough, ends the row and clears all names. If a
+//! failure explains the end of a round, and has taken a shard of its commits, the round ends the row for the elastic
+//! timeout only. Not promised: that the right one of two hosts that name each other is blamed; after a cooldown the
+//! other one is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

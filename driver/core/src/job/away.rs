@@ -17,7 +17,7 @@
 //!   later, at the last heartbeat that was answered, and keeps them for no longer ([`crate::lease`]).
 //! - The drain of a host that is away goes on: at its deadline the host is lost.
 
-use elasticrun_protocol::{HostId, Process};
+use elasticrun_protocol::HostId;
 
 use super::{Job, Out};
 use crate::{
@@ -60,7 +60,9 @@ impl Job {
             why,
             keep: self.settings.fence + self.settings.keep,
         }));
-        if !self.waits_for(host) || !self.holds_on(now) {
+        // What becomes of the members of a former group is decided with the take-over.
+        let undecided = self.is_taking_over() && self.groups.leads();
+        if !undecided && (!self.waits_for(host) || !self.holds_on(now)) {
             self.go_on_without(now, host, out);
         }
     }
@@ -169,13 +171,6 @@ impl Job {
             let mut members = lives.filter(|live| live.life != Life::Stopping);
             members.any(|live| self.registry.rank(host, live.process).is_some())
         })
-    }
-
-    /// Whether a host that is away may come back with this process, or with its end.
-    pub(super) fn may_bring(&self, host: &HostId, process: Process) -> bool {
-        let away = self.fleet.host(host).and_then(|state| state.away());
-        let mut lives = away.into_iter().flat_map(|away| &away.live);
-        lives.any(|live| live.process == process && live.life != Life::Stopping)
     }
 
     /// Whether the round or group that runs is kept as it is for members on hosts that are away: they may return in time,

@@ -205,11 +205,6 @@ impl Job {
                 if self.fleet.current(&host, process).is_some() {
                     continue;
                 }
-                if self.is_ending() && self.may_bring(&host, process) {
-                    // Its end is all that the job waits for.
-                    lost = true;
-                    continue;
-                }
                 // A member that its agent does not name has ended, and the record of its end is lost.
                 let state = if up {
                     State::Stopped
@@ -324,21 +319,28 @@ impl Job {
         }
     }
 
-    /// A group goes on if exactly its members are there. Otherwise all processes end, and the next group starts.
+    /// A group goes on if exactly its members are there, or, once a member has succeeded, may come back. Otherwise all processes end, and the next group starts.
     fn decide_group(&mut self, now: Time, out: &mut Out) {
         let mut living: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
         for (host, state) in self.fleet.hosts() {
             for live in state.live() {
                 living.entry(host.clone()).or_default().push(live.process);
             }
+        }
+        let mut expected = living.clone();
+        if self.is_ending() {
             // Their ends are all that the job waits for.
-            let away = state.away().filter(|_| self.is_ending());
-            for live in away.into_iter().flat_map(|away| &away.live) {
-                living.entry(host.clone()).or_default().push(live.process);
+            for (host, away) in self
+                .fleet
+                .hosts()
+                .filter_map(|(host, state)| Some((host, state.away()?)))
+            {
+                let processes = away.live.iter().map(|live| live.process);
+                expected.entry(host.clone()).or_default().extend(processes);
             }
         }
-        let same = self.registry.living() == living;
-        let whole = same && self.registry.is_whole() && !living.is_empty();
+        let same = self.registry.living() == expected;
+        let whole = same && self.registry.is_whole() && !expected.is_empty();
         let round = self.registry.round().filter(|_| whole);
         match round {
             Some(round) => {
