@@ -52,6 +52,8 @@ pub(crate) enum Fault {
         data: bool,
         heal: Duration,
     },
+    /// No message passes between this host and the driver, and none between it and its peers.
+    CutHost { host: usize, heal: Duration },
     /// No data passes between a host of the last round and its peers.
     CutMember { heal: Duration },
     /// No message passes between the driver and the hosts of the last round, in one or both directions.

@@ -111,6 +111,8 @@ pub(crate) struct Scenario {
     pub(crate) losses: u64,
     /// Commits are replicated, this often.
     pub(crate) replicas: Option<Duration>,
+    /// Percentage of rounds that lose a host with their base as they start, while others have not read it.
+    pub(crate) partings: u64,
     /// Percentage of commits of a divided state whose shard has another layout than those of the other members.
     pub(crate) strays: u64,
     /// From this step on the script raises an error, so it never ends well.
@@ -234,6 +236,7 @@ impl Scenario {
             write: Duration::from_secs(2),
             losses: 0,
             replicas: None,
+            partings: 0,
             strays: 0,
             raises_at: None,
         };

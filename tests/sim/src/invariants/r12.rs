@@ -76,6 +76,9 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
     });
     // A member does not show that no other is more than a step ahead if parts of that step are lost.
     let heard = heard && !is_newest_incomplete(world, started.round);
+    // Nor does it if the base of its round is out of reach: a member may not have read its shard yet.
+    let lacks_base = world.plan.is_divided() && started.base < sim.base;
+    let heard = heard && !lacks_base;
     // A later driver may know of an earlier round only.
     let heard = heard || !later_driver::knows_last(world);
     if heard || started.base.is_some_and(|base| base.round >= *last) {
@@ -87,9 +90,12 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
         return Ok(());
     }
     for index in absent(world) {
-        let newer = completes(world, index, started.round)
-            // The start of a round repeats its base.
-            .filter(|commit| commit.count > 0 && commit.round == *last);
+        // The start of a round repeats its base.
+        let is_newer = |commit: &CommitId| match commit.round == *last {
+            true => commit.count > 0,
+            false => lacks_base && Some(*commit) >= sim.base,
+        };
+        let newer = completes(world, index, started.round).filter(is_newer);
         if let Some(newer) = newer {
             let (base, id) = (started.base, &world.hosts[index].id);
             return Err(format!(

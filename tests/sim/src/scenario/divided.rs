@@ -51,6 +51,35 @@ impl Scenario {
         if rng.percent(60) {
             self.in_groups(&mut rng);
         }
+        if rng.percent(10) {
+            self.part(&mut rng);
+        }
+    }
+
+    /// Each host has a whole replica group, and is cut off for a while now and then. As it returns, the host with the newer commits is
+    /// cut off.
+    fn part(&mut self, rng: &mut Rng) {
+        self.partings = 60;
+        let unit = rng.range(1, 3) as u32;
+        let settings = &mut self.settings;
+        settings.replica_group_size = ReplicaGroupSize::Fixed(unit);
+        settings.size_multiple = 1;
+        settings.spares = 0;
+        (settings.np, settings.min_np) = (unit, unit);
+        settings.max_np = None;
+        self.hosts.fill(unit);
+        self.listed = self.hosts.len().min(3);
+        (self.steps, self.step) = (40, Duration::from_millis(200));
+        for (_, fault) in &mut self.faults {
+            if rng.percent(70) {
+                *fault = Fault::Cut {
+                    up: true,
+                    down: true,
+                    data: true,
+                    heal: rng.millis(2_000, 10_000),
+                };
+            }
+        }
     }
 
     /// Replica groups have a fixed size, and a round has as many as there are workers for.

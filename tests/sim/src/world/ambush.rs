@@ -1,6 +1,6 @@
 //! Faults that follow right after a decision of the job or a report to it, when the effect is worst.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_core::Decision;
 use elasticrun_protocol::Round;
@@ -33,6 +33,9 @@ impl World {
             let back = self.lateness_rng.millis(100, 20_000);
             let wait = self.lateness_rng.millis(0, 2_000);
             self.after(wait, Ev::Fault(Fault::KillMembers { back }));
+        }
+        if starts && self.plan.partings > 0 && self.lateness_rng.percent(self.plan.partings) {
+            self.parting();
         }
         if starts && !self.healed && self.plan.ambushes > 0 && self.lateness_rng.percent(10) {
             self.early_death();
@@ -68,6 +71,27 @@ impl World {
         let wait = self.lateness_rng.micros(0, most);
         if let Some(death) = self.plan.ambushing_deaths.pop() {
             self.after(wait, Ev::Fault(death));
+        }
+    }
+
+    /// A host that has the base of the round that has just started is cut off before the members elsewhere have read it.
+    fn parting(&mut self) {
+        let Some(round) = self.rounds.values().next_back() else {
+            return;
+        };
+        let holds = |host: usize| {
+            let mut keys = self.hosts[host].keys().into_iter();
+            keys.any(|key| Some(key.commit) == round.base)
+        };
+        let hosts: BTreeSet<_> = round.seats.iter().map(|seat| seat.host).collect();
+        let (with, without): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| holds(*host));
+        if without.is_empty() {
+            return;
+        }
+        let heal = self.lateness_rng.millis(3_000, 20_000);
+        for host in with {
+            let wait = self.lateness_rng.micros(0, 10_000);
+            self.after(wait, Ev::Fault(Fault::CutHost { host, heal }));
         }
     }
 

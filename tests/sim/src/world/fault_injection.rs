@@ -228,6 +228,7 @@ impl World {
             }
             Fault::StallDriver(wait) => self.stall_driver(wait),
             Fault::KillDriver { lost_writes, down } => self.kill_driver(lost_writes, down),
+            Fault::CutHost { host, heal } => self.cut_host(host, true, true, true, heal),
             Fault::CutMember { heal } => {
                 let members = self.member_hosts();
                 if let Some(host) = self.lateness_rng.pick(&members) {
