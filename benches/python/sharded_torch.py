@@ -76,11 +76,18 @@ class Reports:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         self._socket.bind(path)
 
-    def until(self, is_enough: Callable[[Report], bool]) -> None:
+    def until(self, job: subprocess.Popen[bytes], is_enough: Callable[[Report], bool]) -> None:
+        """Raises TimeoutError, also when the job has ended."""
         deadline = time.monotonic() + TIMEOUT
+        self._socket.settimeout(1)
         while True:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            if is_enough(json.loads(self._socket.recv(4096))):
+            try:
+                report = json.loads(self._socket.recv(4096))
+            except TimeoutError:
+                if job.poll() is not None or time.monotonic() > deadline:
+                    raise
+                continue
+            if is_enough(report):
                 return
 
 
@@ -98,6 +105,7 @@ class Job:
             "SHARDED_BYTES": str(size),
             "SHARDED_SOCKET": path,
             "SHARDED_CHECKPOINTS": self._checkpoints,
+            **({"SHARDED_GROUP": str(GROUP)} if framework == "refill" else {}),
             # With its default torchrun hands out addresses of dead peers, and mostly does not recover.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
@@ -169,7 +177,7 @@ class Job:
                     apart.setdefault(pid, report["ns"])
             return len(entered) == count
 
-        self._reports.until(is_enough)
+        self._reports.until(self._process, is_enough)
         steps = {report["step"] for report in entered.values()}
         if self.framework != "torchft" and steps != {self._step}:
             sys.exit(f"{self.framework}: the next world has begun at the steps {steps}, and {self._step} was committed")
@@ -212,7 +220,7 @@ class Job:
             has_spare = self.framework != "refill" or bool(self._ready - counts.keys() - self._killed)
             return has_spare and sum(count >= steps for count in counts.values()) == self.workers
 
-        self._reports.until(is_enough)
+        self._reports.until(self._process, is_enough)
         return sorted(pid for pid, count in counts.items() if count >= steps)
 
     def end(self) -> None:

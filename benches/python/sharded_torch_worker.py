@@ -1,7 +1,7 @@
 """A worker of bench sharded_torch: a model that FSDP2 divides among all workers, with AdamW.
 
 Started as `sharded_torch_worker.py elasticrun|torchrun|commit`. SHARDED_BYTES is the number of bytes of the state in all:
-parameters in float32 and two moments of each. `elasticrun` and `torchrun` send datagrams of JSON to the socket
+parameters in float32 and two moments of each. SHARDED_GROUP is the number of workers of a replica group, if it is fixed. `elasticrun` and `torchrun` send datagrams of JSON to the socket
 SHARDED_SOCKET: under elasticrun when the worker is ready for its first round (`kind` is `ready`), when a round has begun, just
 before the first forward pass (`entered`), and after each committed step (`committed`). Under torchrun, a commit is a checkpoint of
 torch.distributed.checkpoint in SHARDED_CHECKPOINTS, which all ranks load after a restart. `commit` measures commits, and rank 0 prints JSON.
@@ -110,7 +110,8 @@ def elasticrun() -> None:
     logging.getLogger("elasticrun").addHandler(Loaded())
     logging.getLogger("elasticrun").setLevel(logging.INFO)
     er.init()
-    state = Timed(timed_build, step=0)
+    group = os.environ.get("SHARDED_GROUP")
+    state = Timed(timed_build, mesh={"replicate": None, "shard": int(group)} if group else ("shard",), step=0)
 
     @er.elastic.run
     def train(state: Timed) -> None:
