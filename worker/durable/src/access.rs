@@ -9,11 +9,11 @@ use std::{collections::BTreeMap, fmt};
 
 /// Variables of the job that concern buckets.
 #[derive(Clone, Default)]
-pub(crate) struct Access(BTreeMap<String, String>);
+pub struct Access(BTreeMap<String, String>);
 
 impl Access {
     /// Those of all variables that the driver sends for the workers.
-    pub(crate) fn new(variables: &BTreeMap<String, String>) -> Self {
+    pub fn new(variables: &BTreeMap<String, String>) -> Self {
         let is_cloud = |name: &str| name.starts_with("AWS_") || name.starts_with("GOOGLE_");
         let variables = variables.iter().filter(|(name, _)| is_cloud(name));
         Self(variables.map(|(k, v)| (k.clone(), v.clone())).collect())

@@ -24,11 +24,9 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::{
-    Error,
-    access::Access,
-    layout::is_run_id,
-    store::{Fill, Store, StoredFile},
+use crate::{
+    Access, Error,
+    store::{Fill, Store, StoredFile, is_plain_name},
 };
 
 /// The size of a part of an upload and of a range that is read. A larger shard has larger parts.
@@ -41,7 +39,8 @@ const MAX_PARTS: u64 = 10_000;
 const CONCURRENCY: usize = 3;
 
 /// A prefix of a bucket.
-pub(super) struct Bucket {
+#[allow(missing_debug_implementations, reason = "a client may hold secrets")]
+pub struct Bucket {
     store: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
     /// As configured, for messages.
@@ -51,7 +50,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Opens the store. No request is sent.
-    pub(super) fn open(place: &str, access: &Access) -> Result<Self, Error> {
+    pub(crate) fn open(place: &str, access: &Access) -> Result<Self, Error> {
         let refused = |why: String| Error::Place {
             place: place.to_owned(),
             why,
@@ -60,11 +59,11 @@ impl Bucket {
         Self::over(store, prefix, place)
     }
 
-    pub(super) fn over(
-        store: Arc<dyn ObjectStore>,
-        prefix: Path,
-        place: &str,
-    ) -> Result<Self, Error> {
+    /// A prefix of a store that is open already. `place` is its name in messages.
+    ///
+    /// # Errors
+    /// The system gives no event loop.
+    pub fn over(store: Arc<dyn ObjectStore>, prefix: Path, place: &str) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::store("use", place))?;
         Ok(Self {
@@ -154,7 +153,7 @@ impl Store for Bucket {
             let mut parts = object.location.parts().skip(depth);
             let run = parts.next().filter(|_| parts.next().is_some());
             let run = run.map(|part| part.as_ref().to_owned());
-            if let Some(run) = run.filter(|run| is_run_id(run)) {
+            if let Some(run) = run.filter(|run| is_plain_name(run)) {
                 let changed = runs.entry(run).or_insert(object.last_modified);
                 *changed = object.last_modified.max(*changed);
             }

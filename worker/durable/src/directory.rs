@@ -10,10 +10,9 @@ use std::{
 
 use nix::{fcntl::OFlag, unistd::geteuid};
 
-use super::{
+use crate::{
     Error,
-    layout::is_run_id,
-    store::{Fill, Store, StoredFile},
+    store::{Fill, Store, StoredFile, is_plain_name},
 };
 
 /// Bytes after which a write waits for the disk. It bounds the dirty pages that a burst would leave to the system.
@@ -24,12 +23,13 @@ const UNPUBLISHED: &str = ".tmp";
 
 /// A directory.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub struct Directory {
     root: PathBuf,
 }
 
 impl Directory {
-    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+    /// A directory, which may not exist yet.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
@@ -103,7 +103,7 @@ impl Store for Directory {
                     .file_name()
                     .into_string()
                     .ok()
-                    .filter(|n| is_run_id(n))
+                    .filter(|n| is_plain_name(n))
                 else {
                     continue;
                 };

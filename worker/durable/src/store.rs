@@ -1,23 +1,26 @@
-//! What a durable store can do. All calls block.
+//! What a durable store can do.
 
 use std::io::{self, Read, Write};
 
 #[cfg(feature = "object-store")]
-use super::bucket::Bucket;
-use super::{Destination, Error, directory::Directory};
+use crate::bucket::Bucket;
+use crate::{Access, Error, directory::Directory};
 
 /// Fills a file, and returns its name; none to discard it. It is called twice where the name must be known first.
-pub(super) type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<Option<String>> + 'a;
+pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<Option<String>> + 'a;
 
 /// An open file.
-pub(super) struct StoredFile {
-    pub(super) bytes: Box<dyn Read + Send>,
-    pub(super) len: u64,
+#[allow(missing_debug_implementations, reason = "a reader has nothing to show")]
+pub struct StoredFile {
+    /// Its bytes.
+    pub bytes: Box<dyn Read + Send>,
+    /// How many there are.
+    pub len: u64,
 }
 
 /// A place that keeps files below names with `/`. Several writers may use it at the same time. At any instant a file is
 /// absent or whole, also after a crash. When a call that writes returns, the bytes survive a crash of this machine.
-pub(super) trait Store {
+pub trait Store {
     /// Checks that the store exists. A store that is out of reach is not taken for an empty one.
     fn check(&self) -> Result<(), Error>;
 
@@ -46,17 +49,40 @@ pub(super) trait Store {
     fn remove_directory(&self, path: &str) -> Result<(), Error>;
 }
 
-/// Opens the store of a destination.
-pub(super) fn open(destination: &Destination) -> Result<Box<dyn Store>, Error> {
-    let place = &destination.place;
+/// Whether a name is one component of a path that programs choose: letters, digits, `-` and `_`.
+pub fn is_plain_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    !name.is_empty() && name.chars().all(is_allowed)
+}
+
+/// Opens a store: a directory, or `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`. No request is sent.
+///
+/// # Errors
+/// The URL names no store that this build supports.
+pub fn open(place: &str, access: &Access) -> Result<Box<dyn Store>, Error> {
     if !place.contains("://") {
         return Ok(Box::new(Directory::new(place)));
     }
     #[cfg(feature = "object-store")]
-    return Ok(Box::new(Bucket::open(place, &destination.access)?));
+    return Ok(Box::new(Bucket::open(place, access)?));
+    #[cfg(not(feature = "object-store"))]
+    let _ = access;
     #[cfg(not(feature = "object-store"))]
     Err(Error::Place {
-        place: place.clone(),
+        place: place.to_owned(),
         why: "this build supports directories only".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_user_have_other_names() {
+        for name in ["", ".", "..", "a/b", "notes.txt", "a b", "a\nb"] {
+            assert!(!is_plain_name(name), "{name:?}");
+        }
+        assert!(is_plain_name("1f2e3d4c"));
+    }
 }

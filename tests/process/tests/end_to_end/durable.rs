@@ -210,7 +210,7 @@ fn a_store_that_cannot_be_written_is_one_warning() {
     let step = job.wait_training(2, 1)[0].step;
     job.wait_training(2, step + 100);
     let [failed] = job.decisions("durable_commit_failed").try_into().unwrap();
-    let why = format!("{place} is not a store of commits: it does not exist on this host");
+    let why = format!("{place} is not a durable store: it does not exist on this host");
     assert_eq!(failed["reason"], why);
     job.finish();
     assert_eq!(job.end().code, 0);

@@ -40,7 +40,7 @@ fn a_bucket_that_does_not_exist_is_one_warning() {
     let [failed] = job.decisions("durable_commit_failed").try_into().unwrap();
     let why = failed["reason"].as_str().unwrap();
     assert!(
-        why.starts_with("s3://nowhere/commits is not a store of commits: "),
+        why.starts_with("s3://nowhere/commits is not a durable store: "),
         "{why}"
     );
     job.finish();

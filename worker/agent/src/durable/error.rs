@@ -11,31 +11,8 @@ use super::manifest::ManifestError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The store failed.
-    #[error("cannot {what} {path}: {source}")]
-    Store {
-        /// What was tried.
-        what: &'static str,
-        /// The path or the key in the store.
-        path: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The store cannot be used at all.
-    #[error("{place} is not a store of commits: {why}")]
-    Place {
-        /// The place as configured.
-        place: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Another user could have changed a file.
-    #[error(
-        "{path} is not used: it is no plain file, others may write to it, or its owner is neither this user nor the owner of --durable-commits"
-    )]
-    Untrusted {
-        /// The path.
-        path: String,
-    },
+    #[error(transparent)]
+    Store(#[from] elasticrun_durable::Error),
     /// A manifest is refused, so its commit is not used.
     #[error("the durable commit at {path} is not used: {source}")]
     Manifest {
@@ -87,9 +64,9 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Wraps an error of the store.
+    /// Wraps an error of the system.
     pub(super) fn store(what: &'static str, path: &str) -> impl FnOnce(io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| Self::Store { what, path, source }
+        let wrap = elasticrun_durable::Error::store(what, path);
+        move |source| Self::Store(wrap(source))
     }
 }

@@ -18,12 +18,6 @@ pub(super) fn shard_file(index: u32, of: u32, xxh3: u64) -> String {
     format!("shard-{index}-of-{of}-{xxh3:016x}")
 }
 
-/// Whether a name may be that of a run: one component of a path.
-pub(super) fn is_run_id(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    !name.is_empty() && name.chars().all(is_allowed)
-}
-
 /// The commit of a directory's name, if the name is one.
 pub(super) fn commit_of(name: &str) -> Option<CommitId> {
     let mut numbers = name.split('.').map(|number| number.parse::<u64>().ok());
@@ -47,14 +41,6 @@ mod tests {
         for name in ["", "1.2", "1.2.3.4", "01.2.3", "1.2.x", "+1.2.3", "1.2.3 "] {
             assert_eq!(commit_of(name), None, "{name:?}");
         }
-    }
-
-    #[test]
-    fn files_of_the_user_are_no_runs() {
-        for name in ["", ".", "..", "a/b", "notes.txt", "a b", "a\nb"] {
-            assert!(!is_run_id(name), "{name:?}");
-        }
-        assert!(is_run_id("1f2e3d4c"));
     }
 
     proptest! {

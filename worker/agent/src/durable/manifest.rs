@@ -8,7 +8,9 @@ use std::io::Read;
 use elasticrun_protocol::CommitId;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, layout::manifest_file, store::Store};
+use elasticrun_durable::Store;
+
+use super::{Error, layout::manifest_file};
 
 /// The version that this release writes, and the newest that it understands.
 const VERSION: u32 = 1;

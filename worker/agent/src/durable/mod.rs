@@ -4,7 +4,7 @@
 //! PLACE/RUN/COMMIT/shard-0-of-1-CHECKSUM    the bytes of the state
 //! PLACE/RUN/COMMIT/manifest.json            written last: the commit is complete
 //! ```
-//! The place is a directory (`directory`) or a prefix of a bucket (`bucket`).
+//! The place is a directory or a prefix of a bucket ([`elasticrun_durable`]).
 //! [`elasticrun_core::agent`] decides when a commit is written. This module does the I/O, on a thread of the lowest
 //! priority. The thread copies a pinned commit, so that workers commit on meanwhile.
 //!
@@ -19,22 +19,17 @@
 //! # Not promised
 //! A store that hangs blocks the thread, and no further commit is written. The agent reports it and ends without it.
 
-mod access;
 #[cfg(any(test, fuzzing))]
 pub mod any_manifest;
-#[cfg(feature = "object-store")]
-mod bucket;
-mod directory;
 mod error;
 mod layout;
 mod manifest;
 mod read;
 mod reader;
-mod store;
 mod write;
 mod writer;
 
-use access::Access;
+use elasticrun_durable::{Access, Store};
 use error::Error;
 
 use elasticrun_protocol::control::Setup;
@@ -55,6 +50,12 @@ struct Destination {
     run_id: String,
     /// How to reach a bucket.
     access: Access,
+}
+
+impl Destination {
+    fn open(&self) -> Result<Box<dyn Store>, Error> {
+        Ok(elasticrun_durable::open(&self.place, &self.access)?)
+    }
 }
 
 /// The durable store of a run, for the loop of its agent.

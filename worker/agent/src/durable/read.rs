@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use elasticrun_durable::Store;
 use elasticrun_protocol::{
     CommitId, Shard,
     control::{ResumeFrom, StoredCommit},
@@ -13,7 +14,6 @@ use super::{
     Error,
     layout::{commit_directory, commit_of, shard_file},
     manifest::{StoredShard, read_manifest},
-    store::Store,
 };
 
 /// The number of commits of a run that a search reports. Older ones are of use only if newer ones are damaged.

@@ -9,7 +9,7 @@ use elasticrun_protocol::{
 use elasticrun_shm::commit::CommitMemory;
 use tokio::sync::mpsc::Sender;
 
-use super::{Destination, Found, read, store};
+use super::{Destination, Error, Found, read};
 use crate::inbox::InboxMessage;
 
 /// Reads a store for the loop of an agent.
@@ -28,7 +28,8 @@ impl DurableReader {
     pub(super) fn check(&self) {
         let inbox = self.inbox.clone();
         self.start(move |destination| {
-            let checked = store::open(&destination).and_then(|store| store.check_writable());
+            let checked =
+                (destination.open()).and_then(|store| store.check_writable().map_err(Error::from));
             if let Err(error) = checked {
                 // Fails only at the agent's own end.
                 let _ = inbox.blocking_send(InboxMessage::DurableUnusable(error.to_string()));
@@ -39,7 +40,7 @@ impl DurableReader {
     /// Lists the store. [`InboxMessage::DurableFound`] follows.
     pub(crate) fn find(&self, number: u64, from: Option<ResumeFrom>) {
         self.on_thread(move |destination| {
-            let found = match store::open(&destination) {
+            let found = match destination.open() {
                 Ok(store) => read::find(store.as_ref(), &destination.run_id, from.as_ref()),
                 Err(error) => Found {
                     refused: vec![error.to_string()],
@@ -59,7 +60,8 @@ impl DurableReader {
         memory: Arc<CommitMemory>,
     ) {
         self.on_thread(move |destination| {
-            let loaded = store::open(&destination)
+            let loaded = destination
+                .open()
                 .and_then(|store| read::load(store.as_ref(), &stored, id, &memory));
             let result = loaded.map_err(|error| error.to_string());
             InboxMessage::DurableLoaded {

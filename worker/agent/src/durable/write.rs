@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use elasticrun_durable::Store;
 use elasticrun_protocol::CommitId;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -9,7 +10,6 @@ use super::{
     Error,
     layout::{commit_directory, commit_of, manifest_file, shard_file},
     manifest::{Manifest, StoredShard, read_manifest},
-    store::Store,
 };
 use crate::memory::CommitCopy;
 

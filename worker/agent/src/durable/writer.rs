@@ -10,7 +10,7 @@ use elasticrun_protocol::{CommitId, Process};
 use tokio::sync::mpsc::Sender;
 
 use super::{
-    Destination, Error, store,
+    Destination, Error,
     write::{prune, write},
 };
 use crate::{
@@ -74,7 +74,7 @@ fn write_newest(
     world_size: u32,
 ) -> Result<Option<Written>, Error> {
     let begun = Instant::now();
-    let store = store::open(destination)?;
+    let store = destination.open()?;
     let commit = pin_newest(registry, process)?;
     let info = commit.info();
     if info.len == 0 {

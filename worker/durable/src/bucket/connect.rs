@@ -9,7 +9,7 @@ use object_store::{
     path::Path,
 };
 
-use crate::durable::access::Access;
+use crate::Access;
 
 /// The time limit of a request, with its bytes, also of one to a metadata service. A search of the store must end within half
 /// a minute, with the reason why it has failed.

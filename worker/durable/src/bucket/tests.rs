@@ -130,7 +130,7 @@ fn places_that_are_no_buckets_are_refused() {
         Err(error) => error.to_string(),
         Ok(_) => panic!("{place} is refused"),
     };
-    let expected = "ftp://a/b is not a store of commits: ftp:// is not supported; give a directory, \
+    let expected = "ftp://a/b is not a durable store: ftp:// is not supported; give a directory, \
                     s3://BUCKET/PREFIX or gs://BUCKET/PREFIX";
     assert_eq!(why("ftp://a/b"), expected);
 }

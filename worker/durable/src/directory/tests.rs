@@ -91,7 +91,7 @@ fn a_store_that_does_not_exist_is_no_empty_store() {
     let root = tempdir().unwrap();
     let store = Directory::new(root.path().join("not mounted"));
     let place = root.path().join("not mounted").display().to_string();
-    let text = format!("{place} is not a store of commits: it does not exist on this host");
+    let text = format!("{place} is not a durable store: it does not exist on this host");
     assert_eq!(store.check().unwrap_err().to_string(), text);
     assert_eq!(store.check_writable().unwrap_err().to_string(), text);
     assert_eq!(

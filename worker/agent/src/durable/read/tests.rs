@@ -1,11 +1,12 @@
 use std::{fs, path::Path};
 
+use elasticrun_durable::Directory;
 use elasticrun_protocol::{DriverEpoch, Round};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
-use crate::durable::{directory::Directory, layout::manifest_file, manifest::Manifest};
+use crate::durable::{layout::manifest_file, manifest::Manifest};
 
 fn id(count: u64) -> CommitId {
     CommitId {

@@ -1,5 +1,6 @@
 use std::{cell::RefCell, fs, path::Path};
 
+use elasticrun_durable::{Access, Directory, Error as StoreError, Fill, Store, StoredFile};
 use elasticrun_protocol::{DriverEpoch, Generation, LocalRank, Round};
 use elasticrun_shm::commit::CommitWriter;
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,13 +9,7 @@ use super::*;
 use crate::{
     clock::Clock,
     deferred_free::DeferredFree,
-    durable::{
-        access::Access,
-        directory::Directory,
-        layout::shard_file,
-        manifest::read_manifest,
-        store::{Fill, Store, StoredFile},
-    },
+    durable::{layout::shard_file, manifest::read_manifest},
     memory::{KeptCommits, Memories},
 };
 
@@ -149,7 +144,7 @@ fn a_store_that_cannot_be_written_is_named() {
     let mut worker = Worker::new();
     worker.commit(1);
     let error = worker.write(&file).unwrap_err().to_string();
-    assert!(error.contains("file is not a store"), "{error}");
+    assert!(error.contains("file is not a durable store"), "{error}");
 }
 
 /// A store that lets a worker commit while its commit is copied.
@@ -160,27 +155,27 @@ struct Slow<'a> {
 }
 
 impl Store for Slow<'_> {
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), StoreError> {
         self.directory.check()
     }
 
-    fn check_writable(&self) -> Result<(), Error> {
+    fn check_writable(&self) -> Result<(), StoreError> {
         self.directory.check_writable()
     }
 
-    fn runs(&self) -> Result<Vec<String>, Error> {
+    fn runs(&self) -> Result<Vec<String>, StoreError> {
         self.directory.runs()
     }
 
-    fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
+    fn list(&self, directory: &str) -> Result<Vec<String>, StoreError> {
         self.directory.list(directory)
     }
 
-    fn open(&self, path: &str) -> Result<Option<StoredFile>, Error> {
+    fn open(&self, path: &str) -> Result<Option<StoredFile>, StoreError> {
         self.directory.open(path)
     }
 
-    fn write(&self, path: &str, fill: &mut Fill<'_>) -> Result<(), Error> {
+    fn write(&self, path: &str, fill: &mut Fill<'_>) -> Result<(), StoreError> {
         struct Committing<'a, 'b>(&'a mut dyn std::io::Write, &'a Slow<'b>);
         impl std::io::Write for Committing<'_, '_> {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -199,15 +194,15 @@ impl Store for Slow<'_> {
             .write(path, &mut |out| fill(&mut Committing(out, self)))
     }
 
-    fn publish(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    fn publish(&self, path: &str, bytes: &[u8]) -> Result<(), StoreError> {
         self.directory.publish(path, bytes)
     }
 
-    fn remove(&self, path: &str) -> Result<(), Error> {
+    fn remove(&self, path: &str) -> Result<(), StoreError> {
         self.directory.remove(path)
     }
 
-    fn remove_directory(&self, path: &str) -> Result<(), Error> {
+    fn remove_directory(&self, path: &str) -> Result<(), StoreError> {
         self.directory.remove_directory(path)
     }
 }
@@ -245,40 +240,41 @@ fn two_hosts_may_write_the_same_commit() {
     /// A store in which another host writes a commit after each write, before its manifest is published.
     struct Shared<'a>(Directory, &'a CommitCopy);
     impl Store for Shared<'_> {
-        fn check(&self) -> Result<(), Error> {
+        fn check(&self) -> Result<(), StoreError> {
             self.0.check()
         }
 
-        fn check_writable(&self) -> Result<(), Error> {
+        fn check_writable(&self) -> Result<(), StoreError> {
             self.0.check_writable()
         }
 
-        fn runs(&self) -> Result<Vec<String>, Error> {
+        fn runs(&self) -> Result<Vec<String>, StoreError> {
             self.0.runs()
         }
 
-        fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
+        fn list(&self, directory: &str) -> Result<Vec<String>, StoreError> {
             self.0.list(directory)
         }
 
-        fn open(&self, path: &str) -> Result<Option<StoredFile>, Error> {
+        fn open(&self, path: &str) -> Result<Option<StoredFile>, StoreError> {
             self.0.open(path)
         }
 
-        fn write(&self, path: &str, fill: &mut Fill<'_>) -> Result<(), Error> {
+        fn write(&self, path: &str, fill: &mut Fill<'_>) -> Result<(), StoreError> {
             self.0.write(path, fill)?;
-            write(&self.0, "r", self.1, 4)
+            write(&self.0, "r", self.1, 4).unwrap();
+            Ok(())
         }
 
-        fn publish(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
+        fn publish(&self, path: &str, bytes: &[u8]) -> Result<(), StoreError> {
             self.0.publish(path, bytes)
         }
 
-        fn remove(&self, path: &str) -> Result<(), Error> {
+        fn remove(&self, path: &str) -> Result<(), StoreError> {
             self.0.remove(path)
         }
 
-        fn remove_directory(&self, path: &str) -> Result<(), Error> {
+        fn remove_directory(&self, path: &str) -> Result<(), StoreError> {
             self.0.remove_directory(path)
         }
     }
