@@ -149,7 +149,7 @@ fn storages_that_are_not_known_are_named() {
     };
     assert_eq!(
         open(&["ftp://x/y"]),
-        "ftp://x/y: ftp is no storage that can be read; known are paths, file, s3, gs, az, abfs"
+        "ftp://x/y: ftp is no storage that can be read; known are paths, file, s3, gs, az, abfs, hf, https"
     );
     assert_eq!(
         open(&["/x", "s3://y/z"]),

@@ -6,6 +6,8 @@ mod local;
 mod object;
 mod open;
 mod options;
+#[cfg(feature = "object-store")]
+mod web;
 
 use std::{fmt, fs::File, ops::Range};
 

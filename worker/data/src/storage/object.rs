@@ -1,4 +1,4 @@
-//! Object stores: S3 and compatible ones, Google Cloud Storage, and Azure Blob Storage.
+//! Object stores: S3 and compatible ones, Google Cloud Storage, Azure Blob Storage, and given files on the web (`web`).
 //!
 //! Credentials, region and endpoint come from options, from the environment variables of the cloud's own tools
 //! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_KEY`, ...), or from the metadata
@@ -18,7 +18,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{FileInfo, Storage, StorageOptions, is_data};
+use super::{FileInfo, Storage, StorageOptions, is_data, web};
 use crate::error::{Error, Problem, Result};
 
 /// Objects of one or more buckets.
@@ -87,11 +87,13 @@ impl ObjectStorage {
     async fn list_root(&self, bucket: &str, key: &Path) -> Result<Vec<FileInfo>> {
         let store = &self.stores[bucket];
         let address = format!("{bucket}{key}");
-        let found: Vec<ObjectMeta> = store
-            .list(Some(key))
-            .try_collect()
-            .await
-            .map_err(|error| failed(error, &address, &self.options))?;
+        let found: Vec<ObjectMeta> = match web::is_web(scheme(bucket)) {
+            true => Vec::new(),
+            false => {
+                let listed = store.list(Some(key)).try_collect().await;
+                listed.map_err(|error| failed(error, &address, &self.options))?
+            }
+        };
         let below = key.parts().count();
         let files: Vec<FileInfo> = found
             .iter()
@@ -201,6 +203,13 @@ impl Storage for ObjectStorage {
 
 /// Splits an address into `scheme://bucket/` and key.
 fn split(address: &str) -> Result<(&str, &str)> {
+    if scheme(address) == "hf" {
+        return web::split_hub(address).ok_or_else(|| {
+            let why =
+                "expected one file: hf://datasets/OWNER/NAME/FILE, or NAME@REVISION".to_owned();
+            Error::from(Problem::BadOption(why)).in_file(address)
+        });
+    }
     let scheme = address.find("://").map_or(0, |end| end + 3);
     let end = address[scheme..].find('/').map(|end| scheme + end + 1);
     let (bucket, key) = address.split_at(end.unwrap_or(address.len()));
@@ -211,8 +220,16 @@ fn split(address: &str) -> Result<(&str, &str)> {
     Ok((bucket, key))
 }
 
+/// The scheme of an address.
+fn scheme(address: &str) -> &str {
+    address.split("://").next().unwrap_or_default()
+}
+
 fn connect(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>, Problem> {
-    let scheme = bucket.split("://").next().unwrap_or_default();
+    let scheme = scheme(bucket);
+    if web::is_web(scheme) {
+        return web::connect(bucket, options);
+    }
     let bad = |error: object_store::Error| {
         let why = options.hide_in(&one_line(&error));
         Problem::BadOption(format!("cannot open the object store: {why}"))

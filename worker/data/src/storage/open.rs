@@ -33,12 +33,12 @@ pub(crate) fn open(roots: &[String], options: &StorageOptions) -> Result<Arc<dyn
             Ok(Arc::new(LocalStorage::new(paths.collect())))
         }
         #[cfg(feature = "object-store")]
-        "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" => {
+        "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" | "hf" | "https" | "http" => {
             Ok(Arc::new(ObjectStorage::new(roots, options.clone())?))
         }
         other => bad(
             format!(
-                "{other} is no storage that can be read; known are paths, file, s3, gs, az, abfs"
+                "{other} is no storage that can be read; known are paths, file, s3, gs, az, abfs, hf, https"
             ),
             &roots[0],
         ),

@@ -67,6 +67,14 @@ def test_columns_are_arrays_over_the_memory_of_the_batch(tmp_path):
     assert pa.record_batch(batch).equals(table)
 
 
+def test_a_batch_has_names_and_no_positions(tmp_path):
+    batch = next(iter(ParquetDataset(parquet.write(tmp_path, rows=10), batch_size=5)))
+    with pytest.raises(
+        TypeError, match=r"batch\[0\]: a batch is indexed by the name of a column, such as batch\['index'\]"
+    ):
+        batch[0]
+
+
 def test_a_batch_outlives_its_data_set(tmp_path):
     data = ParquetDataset(parquet.write(tmp_path), batch_size=500)
     x, index = (lambda batch: (batch["x"], batch["index"]))(next(iter(data)))

@@ -109,9 +109,13 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
 
         Raises:
             KeyError: there is no such column.
-            TypeError: NumPy does not support its type, or it has nulls and no value for them.
+            TypeError: NumPy does not support its type, it has nulls and no value for them, or this is no name.
             DataError: a value does not match its codec or its form.
         """
+        if not isinstance(column, str):
+            raise TypeError(
+                f"batch[{column!r}]: a batch is indexed by the name of a column, such as batch[{self._batch.names()[0]!r}]"
+            )
         if column in self._formed:
             return self._formed[column]
         owner = self._common.further.get(column, column)
