@@ -139,10 +139,10 @@ impl Begin {
                 };
                 let trust = Trust::new(&run_id, tokens)?;
                 let mut sent = environment::sent(launch.worker_env, &launch.env);
-                if settings.parameter_servers.is_some() {
+                if let Some(servers) = &settings.parameter_servers {
                     let port = parameter_servers::free_port(settings)
                         .context("no port for the scheduler of the parameter servers")?;
-                    let variables = parameter_servers::variables(port, trust.secret());
+                    let variables = parameter_servers::variables(servers, port, trust.secret());
                     sent.variables.extend(variables);
                 }
                 let directory = env::current_dir().context("the working directory is gone")?;

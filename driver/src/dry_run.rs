@@ -5,8 +5,8 @@ use std::fmt::Write;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use crate::config::{
-    Config, Mode, ParameterServers, ReplicaGroupSize, RestartMode, Settings, SlotsPerHost, Source,
-    Workers, launcher_of,
+    Config, Mode, ParameterServers, PsSnapshots, ReplicaGroupSize, RestartMode, Settings,
+    SlotsPerHost, Source, Workers, launcher_of,
 };
 
 /// The ranks of a worker in the first round.
@@ -139,9 +139,14 @@ fn replica_groups(text: &mut String, settings: &Settings) {
 
 /// Describes the parameter servers.
 fn parameter_servers(text: &mut String, settings: &Settings) {
-    let Some(ParameterServers { servers, replicas }) = settings.parameter_servers else {
+    let Some(servers) = &settings.parameter_servers else {
         return;
     };
+    let ParameterServers {
+        servers,
+        replicas,
+        snapshots,
+    } = servers;
     let copies = match replicas {
         None => "the first failure of one ends the job".to_owned(),
         Some(0) => "elastic, each value is on one of them".to_owned(),
@@ -151,6 +156,15 @@ fn parameter_servers(text: &mut String, settings: &Settings) {
         text,
         format_args!("parameter servers beside the workers: {servers}; {copies}"),
     );
+    if let Some(snapshots) = snapshots {
+        let PsSnapshots { place, interval } = snapshots;
+        line(
+            text,
+            format_args!(
+                "their values are saved in {place} every {interval:?}, and loaded from there at the start"
+            ),
+        );
+    }
 }
 
 /// Describes the effect of a failure or a change on the workers' processes.

@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use elasticrun_protocol::{auth::Secret, control};
 use nix::{
     sys::socket::{getsockopt, sockopt::PeerCredentials},
@@ -49,6 +49,13 @@ const PORT: &str = "DMLC_PS_ROOT_PORT";
 /// The variable with the key of the nodes.
 const KEY: &str = "ELASTICRUN_PS_KEY";
 
+/// The variables that say where and how often values are saved.
+const SNAPSHOTS: &str = "ELASTICRUN_PS_SNAPSHOTS";
+const INTERVAL: &str = "ELASTICRUN_PS_SNAPSHOT_INTERVAL";
+
+/// How long the scheduler may take to look at the place of snapshots.
+const FIRST_WORD: Duration = Duration::from_secs(60);
+
 /// How long the scheduler may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -62,21 +69,40 @@ pub(crate) fn free_port(settings: &Settings) -> io::Result<u16> {
         .port())
 }
 
-/// The variables of a job that keep the port of the scheduler and the key of all nodes.
-pub(crate) fn variables(port: u16, of_job: &Secret) -> [(String, String); 2] {
+/// The variables of a job that keep the port of the scheduler, the key of all nodes, and where values are saved.
+pub(crate) fn variables(
+    servers: &ParameterServers,
+    port: u16,
+    of_job: &Secret,
+) -> impl Iterator<Item = (String, String)> {
     let key = of_job.derive("parameter servers").to_hex();
-    [(PORT, port.to_string()), (KEY, key)].map(|(name, value)| (name.to_owned(), value))
+    let snapshots = servers.snapshots.as_ref().map(|snapshots| {
+        let interval = snapshots.interval.as_secs_f64().to_string();
+        [(SNAPSHOTS, snapshots.place.clone()), (INTERVAL, interval)]
+    });
+    [(PORT, port.to_string()), (KEY, key)]
+        .into_iter()
+        .chain(snapshots.into_iter().flatten())
+        .map(|(name, value)| (name.to_owned(), value))
+}
+
+/// Whether the scheduler gets this variable of the job.
+fn is_for_scheduler(name: &str) -> bool {
+    let is_cloud = name.starts_with("AWS_") || name.starts_with("GOOGLE_");
+    is_cloud || [KEY, SNAPSHOTS, INTERVAL].contains(&name)
 }
 
 /// What agents are told.
 pub(crate) fn setup(settings: &Settings, identity: &Identity) -> Option<control::ParameterServers> {
-    let ParameterServers { servers, replicas } = settings.parameter_servers?;
+    let ParameterServers {
+        servers, replicas, ..
+    } = settings.parameter_servers.as_ref()?;
     let port = identity.variables.get(PORT)?.parse().ok()?;
     Some(control::ParameterServers {
         port,
         servers: servers.get(),
         workers: settings.workers.min_np.get(),
-        replicas,
+        replicas: *replicas,
     })
 }
 
@@ -132,10 +158,10 @@ impl Scheduler {
             // The connection is there before the process that accepts it.
             let drivers = OwnedFd::from(UnixListener::bind_addr(&address)?);
             let connection = connect()?;
-            let child = Command::new(std::env::current_exe()?)
+            let mut child = Command::new(std::env::current_exe()?)
                 .arg(SCHEDULER)
                 .envs(setup.variables())
-                .envs(variables.get_key_value(KEY))
+                .envs(variables.iter().filter(|(name, _)| is_for_scheduler(name)))
                 .env("DMLC_ROLE", "scheduler")
                 .env("DMLC_PS_ROOT_URI", listen(settings).to_string())
                 .stdin(drivers)
@@ -143,6 +169,16 @@ impl Scheduler {
                 // A key of the terminal reaches the driver only, which ends the servers before.
                 .process_group(0)
                 .spawn()?;
+            if variables.contains_key(SNAPSHOTS) {
+                connection.set_read_timeout(Some(FIRST_WORD))?;
+                if (&connection).read_exact(&mut [0]).is_err() {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    // It has said why.
+                    bail!("it cannot use the place of --ps-snapshots");
+                }
+                connection.set_read_timeout(Some(LAST_WORDS))?;
+            }
             anyhow::Ok(Self {
                 connection,
                 child: Some(child),

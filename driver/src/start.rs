@@ -362,8 +362,8 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::RestartMode::Process => core::RestartMode::Process,
             config::RestartMode::Auto => core::RestartMode::Auto,
         },
-        servers: (settings.parameter_servers).map_or(0, |servers| servers.servers.get()),
-        server_failures: match settings.parameter_servers {
+        servers: (settings.parameter_servers.as_ref()).map_or(0, |servers| servers.servers.get()),
+        server_failures: match &settings.parameter_servers {
             // Its values are lost, and no other one is admitted.
             Some(config::ParameterServers { replicas: None, .. }) => 1,
             _ => core::Settings::SERVER_FAILURES,

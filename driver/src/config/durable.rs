@@ -16,6 +16,21 @@ pub enum DurablePlace {
 }
 
 impl DurablePlace {
+    /// The place as other processes are told.
+    ///
+    /// # Errors
+    /// Why they cannot be told.
+    pub(super) fn sent(&self) -> Result<String, &'static str> {
+        match self {
+            Self::Bucket(address) => Ok(address.clone()),
+            Self::Directory(path) => {
+                let path = paths::absolute(path.clone());
+                let path = path.to_str().map(str::to_owned);
+                path.ok_or("is not UTF-8: agents cannot be told")
+            }
+        }
+    }
+
     /// The path of a directory.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
@@ -114,17 +129,9 @@ pub(super) fn durable(config: &Config) -> Result<Option<Durable>, Error> {
         }
         return Ok(None);
     };
-    let place = match place {
-        DurablePlace::Bucket(address) => Some(address.clone()),
-        DurablePlace::Directory(path) => {
-            let path = paths::absolute(path.clone());
-            path.to_str().map(str::to_owned)
-        }
-    };
-    let place = place.ok_or_else(|| {
-        let why = "is not UTF-8: agents cannot be told";
-        config.durable_commits.contradicts("durable-commits", why)
-    })?;
+    let place = place
+        .sent()
+        .map_err(|why| config.durable_commits.contradicts("durable-commits", why))?;
     Ok(Some(Durable {
         place,
         interval: config.durable_interval.value.get(),

@@ -75,7 +75,7 @@ pub use prefix_template::{Labels, PrefixTemplate};
 pub use preload::Preload;
 pub use settings::{
     Durable, Failures, Hosts, Join, Journal, Launch, Mode, Output, ParameterServers, Prefix,
-    Settings, Source, Ssh, Timeouts, Workers,
+    PsSnapshots, Settings, Source, Ssh, Timeouts, Workers,
 };
 pub use size::Size;
 pub use source::{FlagWords, Sources};

@@ -4,14 +4,15 @@ use std::num::NonZeroU32;
 
 use super::{
     error::Error,
-    settings::{Mode, ParameterServers},
+    settings::{Mode, ParameterServers, PsSnapshots},
     table::Config,
 };
 
 /// The parameter servers of a job, if it has any.
 ///
 /// # Errors
-/// Replicas without servers, or as many as there are servers; or servers that cannot be replaced, in a job whose workers are.
+/// Replicas without servers, or as many as there are servers; servers that cannot be replaced, in a job whose workers are; or snapshots of
+/// servers that are not elastic.
 pub(super) fn parameter_servers(
     config: &Config,
     mode: Mode,
@@ -20,7 +21,7 @@ pub(super) fn parameter_servers(
     let Some(servers) = NonZeroU32::new(config.ps.value) else {
         return match replicas.value {
             Some(_) => Err(replicas.contradicts("ps-replicas", "needs --ps N")),
-            None => Ok(None),
+            None => snapshots(config).map(|_| None),
         };
     };
     if replicas.value.is_some_and(|count| count >= servers.get()) {
@@ -34,5 +35,27 @@ pub(super) fn parameter_servers(
     Ok(Some(ParameterServers {
         servers,
         replicas: replicas.value,
+        snapshots: snapshots(config)?,
+    }))
+}
+
+fn snapshots(config: &Config) -> Result<Option<PsSnapshots>, Error> {
+    let (snapshots, interval) = (&config.ps_snapshots, &config.ps_snapshot_interval);
+    let Some(place) = &snapshots.value else {
+        return match interval.is_given() {
+            true => Err(interval.contradicts("ps-snapshot-interval", "needs --ps-snapshots PLACE")),
+            false => Ok(None),
+        };
+    };
+    if config.ps_replicas.value.is_none() {
+        let why = "needs --ps N --ps-replicas K: elastic servers save their values, others do not";
+        return Err(snapshots.contradicts("ps-snapshots", why));
+    }
+    let place = place
+        .sent()
+        .map_err(|why| snapshots.contradicts("ps-snapshots", why))?;
+    Ok(Some(PsSnapshots {
+        place,
+        interval: interval.value.get(),
     }))
 }

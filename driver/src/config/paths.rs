@@ -71,11 +71,21 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
     check_one(&config.notice_file, "notice-file", absolute_utf8)?;
-    let durable = &config.durable_commits;
-    if let Some(path) = durable.value.as_ref().and_then(DurablePlace::path) {
-        // It need not exist on the machine of the driver.
-        directory_or_new(path)
-            .map_err(|why| refuse(&durable.origin, "durable-commits", path, why))?;
+    for (durable, name) in [
+        (&config.durable_commits, "durable-commits"),
+        (&config.ps_snapshots, "ps-snapshots"),
+    ] {
+        if let Some(path) = durable.value.as_ref().and_then(DurablePlace::path) {
+            // It need not exist on the machine of the driver.
+            directory_or_new(path).map_err(|why| refuse(&durable.origin, name, path, why))?;
+        }
+    }
+    let snapshots = &config.ps_snapshots;
+    let missing = (snapshots.value.as_ref().and_then(DurablePlace::path)).filter(|it| !it.is_dir());
+    if let Some(path) = missing {
+        let why =
+            "does not exist here: the scheduler of the servers runs beside the driver".to_owned();
+        return Err(refuse(&snapshots.origin, "ps-snapshots", path, why));
     }
     if let JournalPlace::File(path) = &config.journal.value {
         file_or_new(path).map_err(|why| refuse(&config.journal.origin, "journal", path, why))?;

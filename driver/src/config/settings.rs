@@ -59,12 +59,23 @@ pub struct Settings {
 }
 
 /// Parameter servers beside the workers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParameterServers {
     /// How many run.
     pub servers: NonZeroU32,
     /// The number of further servers that hold each value, less than `servers`. None: servers are not elastic.
     pub replicas: Option<u32>,
+    /// Where elastic servers save their values.
+    pub snapshots: Option<PsSnapshots>,
+}
+
+/// Snapshots of parameter servers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PsSnapshots {
+    /// A directory that all hosts and the driver's machine share, or the address of a bucket.
+    pub place: String,
+    /// The time between two of them.
+    pub interval: Duration,
 }
 
 /// Whether a failed worker ends the job.

@@ -207,6 +207,11 @@ settings! {
         ps "ps" "N": u32 = 0, plain;
         /// Make the servers elastic: they join, leave and fail while the job runs, and K further ones hold each value
         ps_replicas "ps-replicas" "K": Option<u32> = None, plain;
+        /// Shared directory, or s3://BUCKET/PREFIX or gs://..., in which elastic servers save their values. The next job of the
+        /// same place begins with them
+        ps_snapshots "ps-snapshots" "PLACE": Option<DurablePlace> = None, plain;
+        /// Time between two saves to --ps-snapshots. Values are also saved when all workers have finished
+        ps_snapshot_interval "ps-snapshot-interval" "TIME": Timeout = seconds(300), plain;
     }
     "Hosts" {
         /// Fixed hosts with their slots: a:4,b:4 [default: localhost:NP]

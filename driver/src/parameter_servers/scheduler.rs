@@ -5,7 +5,7 @@ use std::{future::pending, io, os::fd::AsFd as _, time::Duration};
 use elasticrun_ps::{Options, Postoffice};
 use nix::unistd::geteuid;
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{UnixListener, UnixStream},
     task::{JoinError, JoinHandle, spawn_blocking},
     time::interval,
@@ -52,6 +52,14 @@ impl Drivers {
         })
     }
 
+    /// Tells the driver that has started this process that values can be saved.
+    async fn begins(&mut self) -> io::Result<()> {
+        let (mut driver, _) = self.listener.accept().await?;
+        driver.write_u8(0).await?;
+        self.present = Some(driver);
+        Ok(())
+    }
+
     /// Returns when a driver ends the job. Drivers come and go until then. Does not lose one if it is dropped.
     async fn end(&mut self) -> io::Result<()> {
         loop {
@@ -90,6 +98,10 @@ async fn schedule() -> anyhow::Result<()> {
     let mut options = Options::from_env()?;
     options.start_timeout = PATIENCE;
     let elastic = options.elastic;
+    if let Some(snapshots) = options.snapshots.clone() {
+        spawn_blocking(move || snapshots.check()).await??;
+        drivers.begins().await?;
+    }
     let mut start = spawn_blocking(move || Postoffice::start(options));
     let mut started: Option<Postoffice> = None;
     let mut end = None;

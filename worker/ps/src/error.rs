@@ -172,6 +172,9 @@ pub enum Error {
         /// How long this node waited.
         waited: Duration,
     },
+    /// A snapshot cannot be taken, or a job cannot begin with one.
+    #[error("snapshots: {0}")]
+    Snapshot(String),
     /// The request has not begun.
     #[error("request {0} has not begun")]
     NoSuchRequest(u64),

@@ -38,6 +38,7 @@
 //! - PS5 Each range has one chain of servers in a version of the range map.
 //! - PS6 A pull that begins when a push was acknowledged sees it.
 //! - PS7 Nothing is waited for without a limit, and its end is a named error.
+//! - PS8 A complete snapshot has each key once, with all pushes that were acknowledged before it began.
 //!
 //! # Not promised
 //! Order among requests of different workers, or of different priorities. Secrecy: bytes are not encrypted. Without a [`Key`], whoever
@@ -67,6 +68,7 @@ mod pull;
 mod requests;
 mod server;
 mod simple;
+mod snapshot;
 mod summing;
 mod variables;
 mod worker;
@@ -99,7 +101,7 @@ pub use elasticrun_collectives::{DType, Element};
 pub use error::{Error, Refusal};
 pub use in_flight::Pull;
 pub use optimizing::OptimizingHandler;
-pub use options::Options;
+pub use options::{Options, Snapshots};
 pub use postoffice::Postoffice;
 pub use pull::{Expect, Memory, Pulled};
 pub use server::{Answer, Handler, KvPairs, KvServer, RequestMeta};

@@ -8,7 +8,29 @@ use std::{
 use crate::{
     core::{node::Role, opening::Key},
     error::Error,
+    snapshot::SnapshotStore,
 };
+
+/// Snapshots of an elastic job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshots {
+    /// A directory, or `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`, which all servers and the scheduler reach.
+    pub place: String,
+    /// The time between two of them. `None`: only at the end of a job, and where a worker asks for one.
+    pub interval: Option<Duration>,
+}
+
+impl Snapshots {
+    /// Checks that the place can be written, and that the newest snapshot in it can be read.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        let store = SnapshotStore::open(&self.place)?;
+        store.check()?;
+        store.newest().map(drop)
+    }
+}
 
 /// The options of a node.
 #[derive(Clone, Debug)]
@@ -47,6 +69,8 @@ pub struct Options {
     pub elastic: bool,
     /// So many servers of an elastic job may die at once without a loss of values.
     pub replicas: u32,
+    /// Where the values of an elastic job are saved. The next job of the same place begins with them.
+    pub snapshots: Option<Snapshots>,
     /// Only nodes with this key take part. Without one, all that reach the ports of the job do.
     pub key: Option<Key>,
     /// 1 prints connections to standard error, 2 all messages.
@@ -74,6 +98,7 @@ impl Options {
             send_buffer: 64 << 20,
             elastic: false,
             replicas: 0,
+            snapshots: None,
             key: None,
             verbose: 0,
         }
@@ -102,6 +127,9 @@ impl Options {
         }
         if self.replicas > 0 && !self.elastic {
             return bad("PS_REPLICAS needs PS_ELASTIC=1");
+        }
+        if self.snapshots.is_some() && !self.elastic {
+            return bad("ELASTICRUN_PS_SNAPSHOTS needs PS_ELASTIC=1");
         }
         if self.elastic && self.resend.is_some() {
             return bad(

@@ -151,17 +151,21 @@ impl Postoffice {
     /// barrier has no limit in time: it ends when all nodes are there, or one is lost.
     ///
     /// In an elastic job workers wait for each other. Servers wait until the workers have finished, or the scheduler has ended: workers
-    /// that die may be replaced, and find the values.
+    /// that die may be replaced, and find the values. With [snapshots](Options::snapshots), workers wait until the values are saved.
     ///
     /// # Errors
-    /// A node is lost. The node ends all the same.
+    /// A node is lost, or the values cannot be saved. The node ends all the same.
     pub fn finalize(&self) -> Result<(), Error> {
         let node = self.node();
         node.settle();
         node.ends();
         let elastic = node.options.elastic;
         let met = match self.role() {
-            Role::Worker if elastic => node.barrier(WORKER_GROUP, None),
+            Role::Worker if elastic => {
+                let met = node.barrier(WORKER_GROUP, None);
+                let saved = self.save_last();
+                met.and(saved)
+            }
             Role::Server if elastic => match node.barrier(ALL_NODES, None) {
                 Err(_) if node.has_left(SCHEDULER) => Ok(()),
                 met => met,
@@ -170,6 +174,38 @@ impl Postoffice {
         };
         self.finalize_async();
         met
+    }
+
+    /// Saves the values of all servers, and waits until they are saved. Workers may push and pull meanwhile. The snapshot has all pushes
+    /// that were acknowledged before the call, none that begin after it, and of others some. Returns its number.
+    ///
+    /// # Errors
+    /// This is no worker of an elastic job, the job takes no snapshots ([`Options::snapshots`]), they cannot be written, or the
+    /// scheduler is lost.
+    pub fn snapshot(&self) -> Result<u64, Error> {
+        match &self.node().elastic {
+            Some(elastic) if self.role() == Role::Worker => {
+                self.node().take_snapshot(elastic, false)
+            }
+            _ => {
+                let text =
+                    "only workers of an elastic job take them: set PS_ELASTIC=1 for all nodes";
+                Err(Error::Snapshot(text.to_owned()))
+            }
+        }
+    }
+
+    /// All workers have finished: what they have pushed is saved.
+    fn save_last(&self) -> Result<(), Error> {
+        let elastic = self.node().elastic.as_ref();
+        match elastic.filter(|_| self.options().snapshots.is_some()) {
+            Some(elastic) => {
+                let node = self.node();
+                node.wait_for_requests(node.options.request_timeout);
+                node.take_snapshot(elastic, true).map(drop)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether another node of the job is there. Only the scheduler knows; others answer no.

@@ -12,7 +12,7 @@ use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
 use crate::{
     core::{node::Role, opening::Key},
     error::Error,
-    options::Options,
+    options::{Options, Snapshots},
 };
 
 /// A variable with a value that is not allowed.
@@ -64,6 +64,26 @@ impl<'a> Variables<'a> {
             _ => Err(wrong(name, value, "a number of seconds, 0 for the default")),
         }
     }
+
+    fn snapshots(&self) -> Result<Option<Snapshots>, Error> {
+        let (place, interval) = ("ELASTICRUN_PS_SNAPSHOTS", "ELASTICRUN_PS_SNAPSHOT_INTERVAL");
+        let Some(text) = self.text(place) else {
+            return match self.text(interval) {
+                None => Ok(None),
+                Some(_) => Err(Error::Options(format!("{interval} needs {place}"))),
+            };
+        };
+        let seconds = self.text(interval).unwrap_or("300");
+        let parsed = seconds.parse().ok().map(Duration::try_from_secs_f64);
+        let Some(Ok(every)) = parsed else {
+            let allowed = "a number of seconds, 0 for snapshots at the end only";
+            return Err(wrong(interval, seconds, allowed));
+        };
+        Ok(Some(Snapshots {
+            place: text.to_owned(),
+            interval: (!every.is_zero()).then_some(every),
+        }))
+    }
 }
 
 impl Options {
@@ -82,7 +102,8 @@ impl Options {
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
     /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are
     /// `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), the limit of bytes
-    /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, and the key of the job is `ELASTICRUN_PS_KEY`.
+    /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, snapshots are taken with `ELASTICRUN_PS_SNAPSHOTS` and
+    /// `ELASTICRUN_PS_SNAPSHOT_INTERVAL` (seconds), and the key of the job is `ELASTICRUN_PS_KEY`.
     ///
     /// # Errors
     /// A variable is missing or wrong.
@@ -161,6 +182,7 @@ impl Options {
         options.elastic = variables.switch("PS_ELASTIC")?;
         let allowed = "a number of further copies of each value";
         variables.number("PS_REPLICAS", allowed, &mut options.replicas)?;
+        options.snapshots = variables.snapshots()?;
         options.key = variables
             .text("ELASTICRUN_PS_KEY")
             .map(Key::new)

@@ -31,6 +31,38 @@ fn elastic_servers_run_beside_the_workers() {
     has_learned(&digits("-np 2 --ps 2 --ps-replicas 1", "5").run(), "5");
 }
 
+/// The line with the accuracy of the model.
+fn accuracy(ended: &Ended) -> String {
+    let line = ended.stdout.lines().find(|line| line.contains("accuracy "));
+    let (_, accuracy) = line.unwrap().split_once("accuracy ").unwrap();
+    accuracy.to_owned()
+}
+
+#[test]
+fn a_job_begins_with_the_values_of_the_one_before() {
+    let place = tempfile::tempdir().unwrap();
+    let flags = format!(
+        "-np 2 --ps 2 --ps-replicas 1 --ps-snapshots {}",
+        place.path().display()
+    );
+    let ended = digits(&flags, "5").run();
+    has_learned(&ended, "5");
+    let again = digits(&flags.replace("--ps 2", "--ps 3"), "0").run();
+    again.expect(0, &["succeeded"]);
+    assert_eq!(accuracy(&again), accuracy(&ended));
+
+    let manifest = place.path().join("parameter-server/2/manifest.json");
+    fs::write(&manifest, "{").unwrap();
+    let refused = digits(&flags, "1").run();
+    refused.expect(
+        2,
+        &[
+            "2/manifest.json cannot be used: it is damaged",
+            "it cannot use the place of --ps-snapshots",
+        ],
+    );
+}
+
 #[test]
 fn a_process_without_the_key_of_the_job_takes_no_part() {
     let program = binaries::example_of_servers().display().to_string();

@@ -73,6 +73,10 @@ int erps_dead_nodes(const erps_node *node, uint32_t *ids, size_t *count);
 /* Sets *first and *last to the smallest and the largest key of the server with this rank. */
 int erps_key_range(const erps_node *node, uint32_t server, uint64_t *first, uint64_t *last);
 
+/* Saves the values of all servers of an elastic job in ELASTICRUN_PS_SNAPSHOTS, and waits until they are saved. Sets *number to the number of
+ * the snapshot. It has all pushes that were acknowledged before the call. Only workers call this. */
+int erps_snapshot(const erps_node *node, uint64_t *number);
+
 /* Has call(user) called at the end of erps_finalize. */
 int erps_on_exit(const erps_node *node, void (*call)(void *user), void *user);
 

@@ -112,6 +112,21 @@ pub unsafe extern "C" fn erps_barrier(node: *const Node, group: u32) -> c_int {
     })
 }
 
+/// Saves the values of all servers.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn erps_snapshot(node: *const Node, number: *mut u64) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let node = unsafe { reference(node, "node")? };
+        let taken = node.postoffice.snapshot()?;
+        // SAFETY: as the caller promises.
+        unsafe { store(number, taken, "number") }
+    })
+}
+
 /// The dead nodes.
 ///
 /// # Safety

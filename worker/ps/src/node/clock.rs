@@ -58,8 +58,9 @@ impl Node {
     }
 
     fn beat(self: &Arc<Self>) {
-        if self.scheduler.is_some() {
+        if let Some(scheduler) = &self.scheduler {
             self.expire_members();
+            self.follow_snapshots(scheduler);
             return;
         }
         let connection = lock(&self.connections).get(&SCHEDULER).cloned();

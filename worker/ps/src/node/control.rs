@@ -50,6 +50,16 @@ pub(crate) enum Control {
     Drained,
     /// It must not.
     DrainRefused { reason: String },
+    /// Servers load a snapshot, so the first map may take any time. `loads` is false if they cannot.
+    Loading { loads: bool },
+    /// A worker asks for a snapshot; `last` once it has finished: then all must have asked.
+    Save { last: bool },
+    /// The snapshot is there, or has failed. 0 if there is none.
+    SaveEnded {
+        number: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// A node has arrived at a barrier.
     Barrier { group: Group },
     /// All have, or some are dead.

@@ -11,14 +11,14 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 
-use super::{Control, Node, OF_NODE, lock};
+use super::{Control, Node, OF_NODE, lock, snapshots::Asked};
 use crate::{
     core::{
         elastic::{
@@ -33,11 +33,15 @@ use crate::{
     },
     error::{Error, Refusal},
     net::{Connection, Outgoing, Pace, Payload},
+    snapshot::SnapshotStore,
 };
 
 /// Time between two attempts to dial, and how long one waits for a connection.
 const RETRY: Duration = Duration::from_millis(10);
 const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// A limit that is none.
+pub(super) const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The elastic state of a node.
 #[derive(Debug, Default)]
@@ -57,6 +61,9 @@ pub(crate) struct Elastic {
     accepted: Mutex<Option<Result<(), String>>>,
     drain: Mutex<Option<Result<(), String>>>,
     sessions: AtomicU32,
+    /// Servers load values, and nothing is served before.
+    loading: AtomicBool,
+    pub(super) snapshot: Asked,
 }
 
 /// The engine of a server, and what it sends over.
@@ -87,13 +94,18 @@ impl Elastic {
                 return Ok(Arc::clone(map));
             }
             let waited = limit;
-            let rest = limit
-                .checked_sub(start.elapsed())
-                .filter(|_| !OF_NODE.get());
+            let rest = limit.checked_sub(start.elapsed());
+            let rest = rest.or_else(|| self.while_loading());
+            let rest = rest.filter(|_| !OF_NODE.get());
             let rest = rest.ok_or(Error::NoElasticServers { waited })?;
             let woken = self.changed.wait_timeout(map, rest);
             map = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// How long to wait before the next look, while servers load values: that takes as long as there are values.
+    fn while_loading(&self) -> Option<Duration> {
+        self.loading.load(Ordering::SeqCst).then_some(ATTEMPT)
     }
 
     /// The scheduler does not let this server take part.
@@ -105,6 +117,12 @@ impl Elastic {
     /// Notes where a node that came later is.
     pub(super) fn add_address(&self, member: &Member) {
         lock(&self.addresses).insert(member.id, member.address);
+    }
+
+    /// Nothing comes of it any more.
+    pub(super) fn scheduler_lost(&self) {
+        self.loading.store(false, Ordering::SeqCst);
+        self.notify();
     }
 
     /// Wakes all that wait.
@@ -126,6 +144,10 @@ impl Node {
         engine: Engine,
         apps: Vec<App>,
     ) -> Result<(), Error> {
+        // Better now than when there are values to lose.
+        if let Some(snapshots) = &self.options.snapshots {
+            SnapshotStore::open(&snapshots.place)?.check()?;
+        }
         let server = Server {
             engine,
             connections: BTreeMap::new(),
@@ -158,22 +180,23 @@ impl Node {
     }
 
     /// Waits for an answer of the scheduler. `None` if the time is over.
-    fn wait_for_scheduler(
+    pub(super) fn wait_for_scheduler<T>(
         &self,
         elastic: &Elastic,
-        answer: &Mutex<Option<Result<(), String>>>,
+        answer: &Mutex<Option<Result<T, String>>>,
         limit: Duration,
-    ) -> Result<Option<Result<(), String>>, Error> {
+    ) -> Result<Option<Result<T, String>>, Error> {
         let start = Instant::now();
         let mut guard = lock(&elastic.map);
         loop {
             if let Some(answer) = lock(answer).take() {
                 return Ok(Some(answer));
             }
-            if let Some(error) = lock(&self.lost).get(&SCHEDULER) {
-                return Err(error.clone());
+            if let Some(error) = self.scheduler_lost() {
+                return Err(error);
             }
-            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+            let rest = limit.checked_sub(start.elapsed());
+            let Some(rest) = rest.or_else(|| elastic.while_loading()) else {
                 return Ok(None);
             };
             let woken = elastic.changed.wait_timeout(guard, rest);
@@ -182,7 +205,7 @@ impl Node {
     }
 
     /// Calls the engine, and does what it wants. `None` if this is no elastic server.
-    fn with_engine(
+    pub(super) fn with_engine(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut BTreeMap<NodeId, Arc<Connection>>, &mut Vec<Command>),
     ) {
@@ -243,6 +266,16 @@ impl Node {
                 let (header, parts) = wire::encode(&message, self.id());
                 self.send_over(server, to, &header, parts);
             }
+            Command::Save {
+                number,
+                ticket,
+                ranges,
+            } => self.save_ranges(number, ticket, ranges),
+            Command::Load {
+                number,
+                ticket,
+                ranges,
+            } => self.load_ranges(number, ticket, ranges),
             Command::Report(report) => self.tell_scheduler(&Control::Report { report }),
             Command::Diverged(reason) => {
                 tracing::error!(reason, "this server has failed: it serves no more");
@@ -377,6 +410,15 @@ impl Node {
                 *lock(&elastic.drain) = Some(Err(reason));
                 elastic.notify();
             }
+            Control::Loading { loads } => {
+                elastic.loading.store(loads, Ordering::SeqCst);
+                elastic.notify();
+            }
+            Control::SaveEnded { number, error } => {
+                let answer = error.map_or(Ok(number), Err);
+                *lock(&elastic.snapshot.answer) = Some(answer);
+                elastic.notify();
+            }
             other => return Some(other),
         }
         None
@@ -393,6 +435,7 @@ impl Node {
             return;
         }
         self.log(1, || format!("range map {}", map.version));
+        elastic.loading.store(false, Ordering::SeqCst);
         let map = Arc::new(map);
         {
             let mut current = lock(&elastic.map);

@@ -1,5 +1,6 @@
 //! A node: its connections and threads, and what all its customers share.
 
+mod background;
 mod clock;
 mod control;
 mod dial;
@@ -10,6 +11,7 @@ mod opening;
 mod registry;
 mod resends;
 mod scheduler;
+mod snapshots;
 mod start;
 mod waiting;
 
@@ -24,6 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use background::Background;
 use bytes::Bytes;
 use control::Control;
 pub(crate) use elastic::Elastic;
@@ -87,6 +90,7 @@ pub(crate) struct Node {
     /// Wakes the clock before its time.
     alarm: (Mutex<()>, Condvar),
     threads: Mutex<Vec<JoinHandle<()>>>,
+    background: Background,
 }
 
 std::thread_local! {
@@ -246,14 +250,12 @@ impl Node {
         if let Some(resends) = &self.resends {
             resends.forget(node);
         }
-        if node == SCHEDULER
-            && let Some(elastic) = &self.elastic
-        {
-            elastic.notify();
-        }
         if node == SCHEDULER {
             lock(&self.waiting).scheduler_lost = Some(error.clone());
             self.changed.notify_all();
+            if let Some(elastic) = &self.elastic {
+                elastic.scheduler_lost();
+            }
         }
         for customer in self.registry.customers() {
             customer.node_lost(node, error);

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Control, Node, lock};
+use super::{Control, Node, lock, snapshots::Snapshots};
 use crate::{
     core::{
         barrier::{Barriers, Release},
         elastic::{
             coordinator::{Action, Coordinator},
-            message::Report,
+            message::{Order, Report},
         },
         membership::Membership,
         node::{ALL_NODES, Group, NodeId, Role, SCHEDULER},
     },
+    error::Error,
     net::Connection,
     options::Options,
 };
@@ -23,24 +24,35 @@ pub(super) struct Scheduler {
     pub(super) members: Membership,
     barriers: Barriers,
     /// Only in an elastic job.
-    coordinator: Option<Coordinator>,
+    pub(super) coordinator: Option<Coordinator>,
     /// This node waits for all others to end.
     ends: bool,
+    /// Only if the job takes some.
+    pub(super) snapshots: Option<Snapshots>,
 }
 
 impl Scheduler {
-    pub(super) fn new(options: &Options) -> Self {
+    /// # Errors
+    /// Snapshots cannot be read or written.
+    pub(super) fn new(options: &Options) -> Result<Self, Error> {
         let (servers, workers) = (options.servers, options.workers);
         let mut members = Membership::new(servers, workers);
         if options.elastic {
             members.open();
         }
-        Self {
+        let mut coordinator =
+            (options.elastic).then(|| Coordinator::new(servers, options.replicas));
+        let (snapshots, newest) = Snapshots::open(options)?.unzip();
+        if let (Some(coordinator), Some(newest)) = (&mut coordinator, newest.flatten()) {
+            coordinator.begin_with(newest);
+        }
+        Ok(Self {
             members,
             barriers: Barriers::default(),
-            coordinator: (options.elastic).then(|| Coordinator::new(servers, options.replicas)),
+            coordinator,
             ends: false,
-        }
+            snapshots,
+        })
     }
 
     /// The members of a group that a barrier waits for.
@@ -267,8 +279,13 @@ impl Node {
             late,
         };
         let _ = self.send_control(connection, &roster);
-        if let Some(map) = guard.coordinator.as_ref().and_then(Coordinator::map) {
-            let _ = self.send_control(connection, &Control::Map { map: map.clone() });
+        if let Some(coordinator) = &guard.coordinator {
+            if let Some(map) = coordinator.map() {
+                let _ = self.send_control(connection, &Control::Map { map: map.clone() });
+            }
+            if coordinator.is_loading() {
+                let _ = self.send_control(connection, &Control::Loading { loads: true });
+            }
         }
         let known = members.into_iter().filter(|member| member.id == id);
         let members: Vec<_> = known.collect();
@@ -280,7 +297,7 @@ impl Node {
         self.send_to(&others, &Control::Members { members });
     }
 
-    fn send_to(&self, nodes: &[NodeId], message: &Control) {
+    pub(super) fn send_to(&self, nodes: &[NodeId], message: &Control) {
         for node in nodes {
             let connection = lock(&self.connections).get(node).cloned();
             if let Some(connection) = connection {
@@ -313,13 +330,18 @@ impl Node {
                 self.coordinate(|coordinator| coordinator.load(peer, &loads));
             }
             Control::Drain => self.coordinate(|coordinator| coordinator.drain(peer)),
+            Control::Save { last } => {
+                if let Some(scheduler) = &self.scheduler {
+                    self.snapshot_asked(scheduler, peer, last);
+                }
+            }
             other => return Some(other),
         }
         None
     }
 
     /// Asks the coordinator, and does what it wants, in order.
-    fn coordinate(self: &Arc<Self>, ask: impl FnOnce(&mut Coordinator) -> Vec<Action>) {
+    pub(super) fn coordinate(self: &Arc<Self>, ask: impl FnOnce(&mut Coordinator) -> Vec<Action>) {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
@@ -339,6 +361,9 @@ impl Node {
                 }
                 Action::Order { to, order } => {
                     self.log(1, || format!("{to}: {order:?}"));
+                    if matches!(order, Order::Load { .. }) {
+                        self.send_to(&living, &Control::Loading { loads: true });
+                    }
                     self.send_to(&[to], &Control::Order { order });
                 }
                 Action::Drained(node) => {
@@ -352,7 +377,14 @@ impl Node {
                 Action::Accept(node) => self.send_to(&[node], &Control::Accepted),
                 Action::Refuse { node, reason } => {
                     tracing::warn!(%node, reason, "a server cannot take part");
+                    self.send_to(&living, &Control::Loading { loads: false });
                     self.send_to(&[node], &Control::Refused { reason });
+                }
+                Action::Saved { number, ranges } => {
+                    self.complete_snapshot(&scheduler, number, Ok(ranges));
+                }
+                Action::NotSaved { number, reason } => {
+                    self.complete_snapshot(&scheduler, number, Err(reason));
                 }
                 Action::Note(text) => {
                     tracing::warn!("{text}");

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Control, Elastic, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock};
+use super::{
+    Background, Control, Elastic, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock,
+};
 use crate::{
     core::{
         membership::Newcomer,
@@ -48,6 +50,7 @@ impl Node {
                 (listener, Some(stream))
             }
         };
+        let scheduler = is_scheduler.then(|| Scheduler::new(&options)).transpose()?;
         let address = listener.local_addr().map_err(Error::io("getsockname"))?;
         let (sender, send_thread) = SendThread::start()?;
         let servers = options.servers;
@@ -67,12 +70,13 @@ impl Node {
             changed: Condvar::new(),
             resends: options.resend.map(Resends::new),
             elastic: options.elastic.then(Elastic::default),
-            scheduler: is_scheduler.then(|| Mutex::new(Scheduler::new(&options))),
+            scheduler: scheduler.map(Mutex::new),
             scheduler_heard: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             alarm: (Mutex::new(()), Condvar::new()),
             threads: Mutex::new(vec![send_thread]),
+            background: Background::default(),
             options,
         });
         match node.run(address, stream) {
@@ -143,6 +147,7 @@ impl Node {
             connection.close(Error::Finalized);
         }
         self.sender.stop();
+        self.background.stop();
         self.alarm();
         // It wakes the accepting thread.
         self.listener.shutdown();

@@ -82,6 +82,13 @@ impl PsNode {
         met.map_err(|error| raised(py, &error))
     }
 
+    /// Saves the values of all servers, and returns the number of the snapshot. Raises PsError or PsNodeLost.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<u64> {
+        let postoffice = self.get(py)?.clone();
+        let taken = interruptible(py, move || postoffice.snapshot())?;
+        taken.map_err(|error| raised(py, &error))
+    }
+
     /// Has `callback()` called at the end of `finalize`.
     fn on_exit(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
         self.get(py)?.register_exit_callback(move || {

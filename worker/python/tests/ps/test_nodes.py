@@ -78,3 +78,13 @@ def test_a_killed_server_is_named() -> None:
         nodes.process("server").kill()
         output, _ = worker.communicate(timeout=LIMIT)
         assert "PsNodeLost: lost server 0: it closed the connection" in output, output
+
+
+def test_the_next_job_begins_with_saved_values(tmp_path: Path) -> None:
+    variables = {"PS_ELASTIC": "1", "ELASTICRUN_PS_SNAPSHOTS": str(tmp_path)}
+    for count in (1, 2):
+        with Nodes(WORKERS / "saved.py", workers=1, variables=variables) as nodes:
+            output = nodes.succeed()
+            assert f"sums [{1.5 * count}, {2.5 * count}]" in output and "\nsnapshot" in "\n" + output, output
+    with Nodes(WORKERS / "saved.py", workers=1, variables={"PS_ELASTIC": "1"}) as nodes:
+        assert "no snapshot: snapshots: this job takes none: set ELASTICRUN_PS_SNAPSHOTS" in nodes.succeed()

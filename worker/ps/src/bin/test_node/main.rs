@@ -4,6 +4,7 @@
 
 mod elastic;
 mod scenarios;
+mod snapshots;
 mod training;
 mod traps;
 
@@ -37,6 +38,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "stale" => training::stale(&start()?),
         "elastic" => elastic::run(),
         "elastic-other" => elastic::other(),
+        "snapshots" => snapshots::run(),
         "barrier" => traps::barrier(&start()?),
         other => Err(Error::Options(format!("no scenario {other}"))),
     }

@@ -10,13 +10,17 @@
 //! - A chain loses a server on purpose only if another one is left, and a new server is in a map only if it has the whole range.
 
 mod plan;
+mod snapshots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use snapshots::Loading;
 
 use super::{
     balance::{Loads, RangeLoad},
     map::{App, ChainMap, ChainRange},
     message::{Order, Report},
+    snapshot::{Origin, SavedRange, Saving},
 };
 use crate::core::node::{NodeId, Role};
 
@@ -47,6 +51,15 @@ pub(crate) enum Action {
         node: NodeId,
         reason: String,
     },
+    /// All values are saved.
+    Saved {
+        number: u64,
+        ranges: Vec<SavedRange>,
+    },
+    NotSaved {
+        number: u64,
+        reason: String,
+    },
     Note(String),
 }
 
@@ -74,6 +87,12 @@ pub(crate) struct Coordinator {
     loads: Loads,
     warned: bool,
     ended: bool,
+    /// What the servers begin with.
+    origin: Option<Origin>,
+    loading: Option<Loading>,
+    saving: Option<Saving>,
+    /// Servers that cannot begin with it, and are about to end.
+    refused: BTreeSet<NodeId>,
 }
 
 impl Coordinator {
@@ -91,6 +110,10 @@ impl Coordinator {
             loads: Loads::default(),
             warned: false,
             ended: false,
+            origin: None,
+            loading: None,
+            saving: None,
+            refused: BTreeSet::new(),
         }
     }
 
@@ -108,6 +131,10 @@ impl Coordinator {
     pub(crate) fn ready(&mut self, node: NodeId, apps: &[App]) -> Vec<Action> {
         let mut apps = apps.to_vec();
         apps.sort_unstable();
+        if let Some(reason) = self.refuses_origin(&apps) {
+            self.refused.insert(node);
+            return vec![Action::Refuse { node, reason }];
+        }
         if self.apps.is_empty() {
             self.apps.clone_from(&apps);
         }
@@ -120,7 +147,10 @@ impl Coordinator {
             return vec![Action::Refuse { node, reason }];
         }
         self.servers.insert(node, false);
-        let mut actions = vec![Action::Accept(node)];
+        let mut actions = Vec::new();
+        if self.map.is_some() || self.origin.is_none() {
+            actions.push(Action::Accept(node));
+        }
         self.begin(&mut actions);
         self.plan(&mut actions);
         actions
@@ -129,13 +159,19 @@ impl Coordinator {
     /// Publishes the first map, once all servers are ready.
     fn begin(&mut self, actions: &mut Vec<Action>) {
         let ready = self.servers.len() as u32 >= self.expected;
-        if self.map.is_none() && ready && !self.servers.is_empty() {
+        if self.map.is_none() && self.loading.is_none() && ready && !self.servers.is_empty() {
             let servers: Vec<_> = self.servers.keys().copied().collect();
             let mut map = ChainMap::equal(&servers, RANGES, self.copies);
             map.apps.clone_from(&self.apps);
-            actions.push(Action::Publish(map.clone()));
-            self.map = Some(map);
+            if !self.order_loading(&map, actions) {
+                self.publish_first(map, actions);
+            }
         }
+    }
+
+    fn publish_first(&mut self, map: ChainMap, actions: &mut Vec<Action>) {
+        actions.push(Action::Publish(map.clone()));
+        self.map = Some(map);
     }
 
     /// A server is dead, or has ended without a drain.
@@ -146,7 +182,11 @@ impl Coordinator {
         }
         let known = self.servers.remove(&node).is_some();
         if self.map.is_none() {
-            self.expected = self.expected.saturating_sub(1).max(1);
+            // Another one takes the place of a server that was refused.
+            if !self.refused.remove(&node) {
+                self.expected = self.expected.saturating_sub(1).max(1);
+            }
+            self.loading = None;
             self.begin(&mut actions);
             return actions;
         }
@@ -211,6 +251,7 @@ impl Coordinator {
             map.version = version;
             actions.push(Action::Publish(map.clone()));
         }
+        self.saves_no_more(node, &mut actions);
         self.plan(&mut actions);
         actions
     }
@@ -239,6 +280,10 @@ impl Coordinator {
     pub(crate) fn report(&mut self, node: NodeId, report: &Report) -> Vec<Action> {
         match *report {
             Report::Failed { .. } => self.died(node),
+            Report::Saved { ticket, ref ranges } => self.has_saved(node, ticket, Ok(ranges)),
+            Report::NotSaved { ticket, ref reason } => self.has_saved(node, ticket, Err(reason)),
+            Report::Loaded { ticket } => self.has_loaded(node, ticket, Ok(())),
+            Report::NotLoaded { ticket, ref reason } => self.has_loaded(node, ticket, Err(reason)),
             Report::InSync { first, join } => {
                 let Some(Change::Joining { learner, join: own }) =
                     self.changes.get(&first).copied()

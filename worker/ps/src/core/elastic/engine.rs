@@ -14,6 +14,7 @@ mod chain;
 mod copy;
 mod load;
 mod maps;
+mod saving;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,6 +23,8 @@ use std::{
 
 use copy::Learner;
 use load::Load;
+#[cfg(test)]
+pub(crate) use saving::{NotServed, Piece, Position};
 
 use super::{
     filter::Filter,
@@ -129,6 +132,12 @@ pub(crate) struct Engine {
     fenced: bool,
     /// Bytes of a piece of a copy.
     piece: usize,
+    /// The ticket of the last order to load values.
+    loads: u64,
+    /// Which ranges are loaded.
+    loaded: Vec<KeyRange>,
+    /// The ticket of the last order to save ranges.
+    saves: u64,
 }
 
 impl Engine {
@@ -143,6 +152,9 @@ impl Engine {
             streams: 0,
             fenced: false,
             piece: PIECE,
+            loads: 0,
+            loaded: Vec::new(),
+            saves: 0,
         }
     }
 
@@ -305,6 +317,16 @@ impl Engine {
                     range.stopped = false;
                 }
             }
+            Order::Save {
+                number,
+                ticket,
+                ref keys,
+            } => self.save(number, ticket, keys, out),
+            Order::Load {
+                number,
+                ticket,
+                ref ranges,
+            } => self.begin_load(number, ticket, ranges, out),
         }
     }
 

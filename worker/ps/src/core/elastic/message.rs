@@ -5,12 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{filter::Identity, store::FoundBytes};
+use super::{filter::Identity, snapshot::SavedRange, store::FoundBytes};
 use crate::{
     core::{
         frame::{PULL, PUSH},
         keys::{self, KeyError, Lens},
         node::NodeId,
+        ranges::KeyRange,
         store::Expected,
     },
     error::Refusal,
@@ -216,11 +217,36 @@ pub(crate) enum Message {
 #[serde(tag = "report", rename_all = "snake_case")]
 pub(crate) enum Report {
     /// The learner has all that was acknowledged.
-    InSync { first: u64, join: u64 },
+    InSync {
+        first: u64,
+        join: u64,
+    },
     /// The server serves the range no more.
-    Stopped { first: u64, ticket: u64 },
+    Stopped {
+        first: u64,
+        ticket: u64,
+    },
+    /// What the server serves is saved.
+    Saved {
+        ticket: u64,
+        ranges: Vec<SavedRange>,
+    },
+    NotSaved {
+        ticket: u64,
+        reason: String,
+    },
+    /// The server has loaded the values of its ranges.
+    Loaded {
+        ticket: u64,
+    },
+    NotLoaded {
+        ticket: u64,
+        reason: String,
+    },
     /// Its copies differ from those of others, which is a mistake of the program. It serves nothing any more.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
 /// What the coordinator tells a server.
@@ -237,6 +263,20 @@ pub(crate) enum Order {
     Stop { first: u64, ticket: u64 },
     /// Serve the range after all.
     Resume { first: u64 },
+    /// Save the ranges of these keys that the server serves, in a snapshot of this number.
+    Save {
+        number: u64,
+        ticket: u64,
+        /// First and last keys.
+        keys: Vec<(u64, u64)>,
+    },
+    /// Load the values of these ranges from a snapshot: the first map will give them to the server.
+    Load {
+        number: u64,
+        ticket: u64,
+        /// First and last keys.
+        ranges: Vec<(u64, u64)>,
+    },
 }
 
 /// What a server wants done.
@@ -259,6 +299,18 @@ pub(crate) enum Command {
         message: Message,
     },
     Report(Report),
+    /// Save these ranges.
+    Save {
+        number: u64,
+        ticket: u64,
+        ranges: Vec<KeyRange>,
+    },
+    /// Load these ranges.
+    Load {
+        number: u64,
+        ticket: u64,
+        ranges: Vec<KeyRange>,
+    },
     /// The copies of a range differ, which is a mistake of the program.
     Diverged(String),
 }

@@ -11,6 +11,7 @@ pub(crate) mod filter;
 pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod mutant;
+pub(crate) mod snapshot;
 pub(crate) mod store;
 pub(crate) mod wire;
 

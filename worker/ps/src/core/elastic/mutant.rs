@@ -20,6 +20,10 @@ pub(crate) enum Mutant {
     LearnerMissesPushes,
     /// A server that leaves a chain goes on answering.
     StoppedTailServes,
+    /// A snapshot is complete without ranges that moved meanwhile.
+    SnapshotWithGap,
+    /// A server keeps what it has read beside its ranges.
+    LoadKeepsOthers,
 }
 
 #[cfg(test)]
@@ -29,7 +33,7 @@ thread_local! {
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::AcknowledgesBeforeLearner,
         Self::FilterNotCopied,
         Self::PendingNotResent,
@@ -38,6 +42,8 @@ impl Mutant {
         Self::OldForwardAccepted,
         Self::LearnerMissesPushes,
         Self::StoppedTailServes,
+        Self::SnapshotWithGap,
+        Self::LoadKeepsOthers,
     ];
 }
 

@@ -9,11 +9,14 @@
 //! In a second kind of run the servers have an optimizer, and one worker has one request at a time. Then each pull finds, and in the
 //! end each server of a range has, what a store has that got all pushes and never moved: weights and state, bit by bit.
 //!
+//! In a third kind, snapshots are taken meanwhile, and PS8 is checked; in the end a job of other servers begins with the last one.
+//!
 //! `PS_SIM_SEEDS=20000 cargo nextest run -p elasticrun-ps sim` runs more seeds, `PS_SIM_SEED=7` one.
 
 mod dice;
 mod ending;
 mod faults;
+mod saving;
 mod worker;
 mod world;
 
@@ -50,10 +53,20 @@ fn weights_and_their_state_are_as_if_they_had_never_moved() {
 }
 
 #[test]
+fn snapshots_have_all_that_was_acknowledged() {
+    for seed in seeds(400) {
+        if let Err(violation) = World::saving(seed).run() {
+            panic!("seed {seed}: {violation}");
+        }
+    }
+}
+
+#[test]
 fn each_planted_mistake_is_found() {
     for mutant in Mutant::ALL {
         plant(Some(mutant));
-        let found = (0..20_000).find(|seed| World::new(*seed).run().is_err());
+        let found = (0..20_000)
+            .find(|seed| World::new(*seed).run().is_err() || World::saving(*seed).run().is_err());
         plant(None);
         println!("{mutant:?}: seed {found:?}");
         assert!(found.is_some(), "{mutant:?} is not found");

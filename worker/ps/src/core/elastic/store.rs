@@ -63,6 +63,9 @@ pub(crate) trait ElasticStore: Send {
     /// Takes over what another store has exported.
     fn import(&mut self, chunk: &[u8]) -> Result<(), ImportError>;
 
+    /// Takes over the keys of these ranges, in ascending order, of what another store has exported.
+    fn load(&mut self, chunk: &[u8], ranges: &[KeyRange]) -> Result<(), ImportError>;
+
     /// Forgets a range.
     fn remove(&mut self, range: KeyRange);
 }
@@ -157,6 +160,13 @@ where
         Ok(self.store.import(Chunk::decode(chunk)?)?)
     }
 
+    fn load(&mut self, chunk: &[u8], ranges: &[KeyRange]) -> Result<(), ImportError> {
+        match Chunk::decode(chunk)?.within(ranges) {
+            Some(chunk) => Ok(self.store.import(chunk)?),
+            None => Ok(()),
+        }
+    }
+
     fn remove(&mut self, range: KeyRange) {
         self.store.remove(range);
     }
@@ -248,6 +258,40 @@ mod tests {
                 }
                 prop_assert!(there.pull(&[key], Expected::Unknown).is_err());
             }
+        }
+
+        /// What is loaded of some ranges is what a copy of all of it has there.
+        #[test]
+        fn a_part_of_a_chunk_is_loaded(
+            pushes in vec((0u64..90, -9i8..9), 1..60),
+            bounds in vec(0u64..100, 0..6),
+            bytes in 1usize..600,
+            mixed: bool,
+        ) {
+            let new = || optimized::<f32>(Init::zeros(), Optimizer::adam(0.1)).unwrap();
+            let mut from = new();
+            for (key, value) in pushes {
+                let len = if mixed { 1 + key as usize % 3 } else { 2 };
+                let values = vec![f32::from(value); len];
+                from.push(&[key], Lens::Uniform(len), bytemuck::cast_slice(&values)).unwrap();
+            }
+            let mut bounds = bounds;
+            bounds.sort_unstable();
+            bounds.dedup();
+            let ranges: Vec<_> = (bounds.chunks_exact(2))
+                .map(|pair| KeyRange { first: pair[0], last: pair[1] - 1 })
+                .collect();
+            let (mut loaded, mut copied) = (new(), new());
+            let mut next = Some(0);
+            while let Some(first) = next {
+                let piece = from.export(KeyRange { first, ..ALL }, bytes);
+                next = piece.next;
+                loaded.load(&piece.chunk, &ranges).unwrap();
+            }
+            for range in ranges {
+                copy(&*from, &mut *copied, range, bytes);
+            }
+            prop_assert_eq!(loaded.export(ALL, usize::MAX), copied.export(ALL, usize::MAX));
         }
 
         /// A range that moves between pushes has the weights and the state of one that never moved, bit by bit.

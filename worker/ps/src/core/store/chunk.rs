@@ -12,7 +12,10 @@ use super::{
     columns::{Columns, MAX_SLOTS, StateShape},
     run::Run,
 };
-use crate::core::keys::{self, Lens};
+use crate::core::{
+    keys::{self, Lens},
+    ranges::KeyRange,
+};
 
 const MAGIC: [u8; 4] = *b"EPC1";
 const HEADER: usize = 32;
@@ -82,6 +85,23 @@ impl<T: Element> Chunk<T> {
         }
         bytes.extend_from_slice(bytemuck::cast_slice(&columns.steps));
         bytes
+    }
+
+    /// The keys of these ranges, which ascend. `None` if it has none of them.
+    pub(crate) fn within(self, ranges: &[KeyRange]) -> Option<Self> {
+        let mut run = Run::default();
+        for range in ranges {
+            let keys = &self.run.keys;
+            let first = keys.partition_point(|key| *key < range.first);
+            let end = keys.partition_point(|key| *key <= range.last);
+            if first == 0 && end == keys.len() && end > 0 {
+                return Some(self);
+            }
+            if first < end {
+                run.append(&self.run, first..end);
+            }
+        }
+        (!run.keys.is_empty()).then_some(Self { run, next: None })
     }
 
     fn bytes(&self) -> usize {

@@ -121,6 +121,21 @@ class Postoffice:
         """
         self._native.barrier(group)
 
+    def snapshot(self) -> int:
+        """Saves the values of all servers in ``ELASTICRUN_PS_SNAPSHOTS``, and waits until they are saved.
+
+        Other workers may push meanwhile. The snapshot has all pushes that were acknowledged before the call, none that begin
+        after it, and of others some. The next job of the same place begins with its newest snapshot.
+
+        Returns:
+            The number of the snapshot.
+
+        Raises:
+            PsError: the values cannot be written, the job takes no snapshots, or this is no worker of an elastic job.
+            PsNodeLost: the scheduler is lost.
+        """
+        return self._native.snapshot()
+
     def on_exit(self, callback: Callable[[], object]) -> None:
         """Has ``callback()`` called at the end of :meth:`finalize`, on another thread. A second one replaces it."""
         self._native.on_exit(callback)
@@ -130,7 +145,8 @@ class Postoffice:
 
         Args:
             barrier: wait for all nodes first. There is no limit in time, since servers wait here for as long as the job takes.
-                Without it, requests of others to this node fail from now on.
+                Without it, requests of others to this node fail from now on. With ``ELASTICRUN_PS_SNAPSHOTS``, workers also wait
+                until the values are saved.
 
         Raises:
             PsNodeLost: a node is dead. This one ends all the same.

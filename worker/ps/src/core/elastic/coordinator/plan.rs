@@ -46,6 +46,7 @@ impl Coordinator {
         for node in done {
             self.servers.remove(&node);
             self.loads.forget(node);
+            self.saves_no_more(node, actions);
             actions.push(Action::Drained(node));
         }
     }

@@ -47,7 +47,7 @@ impl Job {
                         let report = Report::Stopped { first, ticket };
                         self.coordinator.report(to, &report)
                     }
-                    Order::Resume { .. } => Vec::new(),
+                    Order::Resume { .. } | Order::Save { .. } | Order::Load { .. } => Vec::new(),
                 },
                 Action::Publish(_) | Action::Accept(_) => Vec::new(),
                 other => {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     dice::Dice,
+    saving::{Loading, Progress, Saves},
     worker::{Book, Worker},
 };
 use crate::{
@@ -53,6 +54,10 @@ pub(super) enum Packet {
     Opened,
     /// The scheduler notices that the sender is dead.
     Gone,
+    /// A server goes on to save its ranges.
+    Save(Progress),
+    /// A server goes on to load its ranges.
+    Load(Loading),
 }
 
 /// From, to, and the number of the connection.
@@ -112,6 +117,7 @@ pub(super) struct World {
     pub(super) trace: bool,
     /// Servers have an optimizer, and one worker has one request at a time.
     pub(super) optimizing: bool,
+    pub(super) saves: Saves,
     window: usize,
     apps: [App; 1],
     /// Of so many pairs of nodes, one is slow: what it sends waits behind most of what the others do. 0: none is.
@@ -129,7 +135,7 @@ impl World {
         Self::with(seed, true)
     }
 
-    fn with(seed: u64, optimizing: bool) -> Self {
+    pub(super) fn with(seed: u64, optimizing: bool) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x1234_5679).wrapping_add(99));
         let servers = 1 + dice.below(3) as u32;
         let replicas = dice.below(3) as u32;
@@ -157,6 +163,7 @@ impl World {
             book: Book::default(),
             trace: std::env::var_os("PS_SIM_TRACE").is_some(),
             optimizing,
+            saves: Saves::default(),
             apps: [App {
                 app: 3,
                 dtype: kept.dtype(),
@@ -210,13 +217,19 @@ impl World {
                 if !busy && self.coordinator.map().is_none() {
                     return Err("there is no map".to_owned());
                 }
+            } else if self.saves.left > 0 && (!busy || self.dice.chance(3)) {
+                self.begin_save();
             } else if faults > 0 && (!busy || self.dice.chance(3)) {
                 faults -= 1;
                 self.fault()?;
             } else if busy {
                 self.deliver()?;
             } else {
-                return self.check_end();
+                self.check_end()?;
+                return match self.saves.taken {
+                    true => self.begin_again(),
+                    false => Ok(()),
+                };
             }
         }
         Err("PS7: it does not end".to_owned())
@@ -257,7 +270,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self) -> Result<(), String> {
+    pub(super) fn deliver(&mut self) -> Result<(), String> {
         let busy = self.channels.iter().filter(|(_, queue)| !queue.is_empty());
         let mut busy: Vec<Channel> = busy.map(|(&channel, _)| channel).collect();
         if self.slow > 0 && self.dice.chance(97) && !busy.iter().all(|it| self.is_slow(it)) {
@@ -276,8 +289,7 @@ impl World {
         let (from, to, _) = channel;
         self.log(|| format!("{from} -> {to}: {packet:?}"));
         if to == SCHEDULER {
-            self.at_scheduler(from, packet);
-            Ok(())
+            self.at_scheduler(from, packet)
         } else if let Some(index) = self.workers.iter().position(|worker| worker.id == to) {
             self.at_worker(index, from, packet)
         } else {
@@ -294,7 +306,7 @@ impl World {
                 .is_multiple_of(self.slow)
     }
 
-    fn at_scheduler(&mut self, from: NodeId, packet: Packet) {
+    fn at_scheduler(&mut self, from: NodeId, packet: Packet) -> Result<(), String> {
         let dead = self.gone.contains(&from);
         let actions = match packet {
             Packet::Gone => {
@@ -316,7 +328,15 @@ impl World {
             Packet::Drain => self.coordinator.drain(from),
             _ => Vec::new(),
         };
-        self.act(actions);
+        let (saved, others) = (actions.into_iter())
+            .partition::<Vec<_>, _>(|action| matches!(action, Action::Saved { .. }));
+        self.act(others);
+        for action in saved {
+            if let Action::Saved { number, ranges } = action {
+                self.saved(number, ranges)?;
+            }
+        }
+        Ok(())
     }
 
     fn everyone(&self) -> Vec<NodeId> {
@@ -342,6 +362,10 @@ impl World {
                     self.servers.remove(&node);
                 }
                 Action::DrainRefused { node, .. } => _ = self.draining.remove(&node),
+                Action::NotSaved { reason, .. } if !reason.contains("lost") => {
+                    self.saves.failed = Some(reason);
+                }
+                Action::Saved { .. } | Action::NotSaved { .. } => {}
                 Action::Accept(_) | Action::Refuse { .. } | Action::Note(_) => {}
             }
         }
@@ -378,6 +402,14 @@ impl World {
     }
 
     fn at_server(&mut self, to: NodeId, from: NodeId, packet: Packet) -> Result<(), String> {
+        let packet = match packet {
+            Packet::Save(progress) => {
+                self.save_piece(to, progress);
+                return Ok(());
+            }
+            Packet::Load(loading) => return self.load_piece(to, loading),
+            other => other,
+        };
         let Some(engine) = self.servers.get_mut(&to) else {
             return Ok(());
         };
@@ -416,6 +448,7 @@ impl World {
                 }
                 Command::Report(report) => self.send(to, SCHEDULER, Packet::Report(report)),
                 Command::Diverged(text) => return Err(format!("{to}: {text}")),
+                saves => self.of_snapshots(to, saves)?,
             }
         }
         Ok(())
