@@ -3,7 +3,10 @@
 
 use elasticrun_process_tests::{Job, Kind, Running, binaries};
 
-use crate::durable::{ROWS, TRAINS, continues, wait_written};
+use crate::{
+    durable::{ROWS, TRAINS, continues, wait_written},
+    parameter_servers::{accuracy, digits},
+};
 
 /// A job that trains on rows, and the place of its commits, which no other test uses.
 fn training() -> (Running, String) {
@@ -69,4 +72,16 @@ fn a_large_state_is_written_in_parts() {
     assert!(first.step > 0, "{first:?}");
     job.finish();
     assert_eq!(job.end().code, 0);
+}
+
+#[test]
+#[ignore = "needs a service: make test-s3"]
+fn the_values_of_parameter_servers_are_saved_there() {
+    let place = format!("s3://bucket/values-{}", std::process::id());
+    let flags = format!("-np 2 --ps 2 --ps-replicas 1 --ps-snapshots {place}");
+    let ended = digits(&flags, "5").run();
+    ended.expect(0, &["succeeded"]);
+    let again = digits(&flags, "0").run();
+    again.expect(0, &["succeeded"]);
+    assert_eq!(accuracy(&again), accuracy(&ended));
 }

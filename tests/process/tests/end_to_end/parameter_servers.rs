@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::take_over::Survivor;
 
-fn digits(flags: &str, epochs: &str) -> Job {
+pub(crate) fn digits(flags: &str, epochs: &str) -> Job {
     let program = binaries::example_of_servers().display().to_string();
     Job::new(flags).command([&program, "--epochs", epochs])
 }
@@ -32,7 +32,7 @@ fn elastic_servers_run_beside_the_workers() {
 }
 
 /// The line with the accuracy of the model.
-fn accuracy(ended: &Ended) -> String {
+pub(crate) fn accuracy(ended: &Ended) -> String {
     let line = ended.stdout.lines().find(|line| line.contains("accuracy "));
     let (_, accuracy) = line.unwrap().split_once("accuracy ").unwrap();
     accuracy.to_owned()

@@ -92,9 +92,13 @@ train(state)
         job.until("READY")
     change("localhost:2\n127.0.0.1:1\n")
     text = job.succeed()
-    assert [entry[1:] for entry in start.rounds(text)[2:]] == [(rank, 3, 6) for rank in range(3)], text
+    # The agent asks a worker for its boundary, and reads then which one it may have passed. A worker that is told before the agent reads may
+    # have passed one more.
+    last = start.rounds(text)[-1][-1]
+    assert last in (6, 7), text
+    assert [entry[1:] for entry in start.rounds(text)[2:]] == [(rank, 3, last) for rank in range(3)], text
     # The last one is a newcomer.
-    assert sorted(int(line.split()[-1]) for line in text.splitlines() if "STEPS" in line) == [0, 6, 6], text
+    assert sorted(int(line.split()[-1]) for line in text.splitlines() if "STEPS" in line) == [0, last, last], text
 
 
 def test_a_worker_passes_no_boundary_once_another_round_may_run(start, tmp_path):

@@ -51,11 +51,18 @@ def test_the_batches_are_those_without_workers(path, order, persistent):
     assert sorted(index for batch in loader for index in batch) == list(range(ROWS))
 
 
-def test_workers_transform_and_make_tensors(path):
+def test_workers_transform_and_make_tensors(path, tmp_path):
     calls = []
+    marks = tmp_path / "processes"
+    marks.mkdir()
 
     def here(columns):
         calls.append(1)
+        # On a busy machine one process could do all of it before the other one has begun.
+        (marks / str(os.getpid())).touch()
+        deadline = time.monotonic() + 60
+        while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         return {**doubled(columns), "pid": columns["index"] * 0 + os.getpid()}
 
     pids = set()
