@@ -84,7 +84,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     let missing = (snapshots.value.as_ref().and_then(DurablePlace::path)).filter(|it| !it.is_dir());
     if let Some(path) = missing {
         let why =
-            "does not exist here: the scheduler of the servers runs beside the driver".to_owned();
+            "does not exist here, where the scheduler of the servers runs: create it, on a file system that all hosts share".to_owned();
         return Err(refuse(&snapshots.origin, "ps-snapshots", path, why));
     }
     if let JournalPlace::File(path) = &config.journal.value {

@@ -188,8 +188,12 @@ impl Postoffice {
                 self.node().take_snapshot(elastic, false)
             }
             _ => {
-                let text =
-                    "only workers of an elastic job take them: set PS_ELASTIC=1 for all nodes";
+                let text = match self.options().elastic {
+                    true => "only workers ask for them",
+                    false => {
+                        "only elastic servers save their values: set PS_ELASTIC=1 for all nodes"
+                    }
+                };
                 Err(Error::Snapshot(text.to_owned()))
             }
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! PLACE/parameter-server/NUMBER/range-FIRST-LAST-CHECKSUM    the values of a range
 //! PLACE/parameter-server/NUMBER/manifest.json                written last: the snapshot is complete
+//! PLACE/parameter-server/owner                               the job that has started last: no other one completes a snapshot
 //!
 //! range: "EPSR", u32 version 1 | for each piece: u32 app, u32 0, u64 length, a chunk of the app's store
 //! ```
@@ -31,6 +32,12 @@ pub(crate) use range::{RangeFile, pieces};
 
 /// The directory of all snapshots of a place.
 const ROOT: &str = "parameter-server";
+
+/// The file that names the job that has started last.
+const OWNER: &str = "owner";
+
+/// The longest name of a job that is read.
+const MAX_OWNER: u64 = 64;
 
 /// The number of complete snapshots that are kept.
 const KEEP: usize = 2;
@@ -68,10 +75,32 @@ impl SnapshotStore {
         self.store.check_writable().map_err(failed)
     }
 
+    /// Takes the place over for the job of this name. Jobs that have started before complete no snapshot any more.
+    pub(crate) fn take_over(&self, job: &str) -> Result<(), Error> {
+        let written = self.store.write(ROOT, &mut |out| {
+            out.write_all(job.as_bytes())?;
+            Ok(Some(OWNER.to_owned()))
+        });
+        written.map_err(failed)
+    }
+
+    /// The job that has started last.
+    fn owner(&self) -> Result<Option<String>, Error> {
+        let path = format!("{ROOT}/{OWNER}");
+        let Some(file) = self.store.open(&path).map_err(failed)? else {
+            return Ok(None);
+        };
+        let mut name = String::new();
+        let read = file.bytes.take(MAX_OWNER).read_to_string(&mut name);
+        read.map_err(|error| self.refused(&path, &error.to_string()))?;
+        Ok(Some(name))
+    }
+
     /// The numbers of all snapshots, complete or not, the newest first.
     fn numbers(&self) -> Result<Vec<u64>, Error> {
         let names = self.store.list(ROOT).map_err(failed)?;
-        let number = |name: &String| name.parse().ok().filter(|n: &u64| n.to_string() == *name);
+        let is_own = |number: &u64, name: &str| *number < u64::MAX && number.to_string() == name;
+        let number = |name: &String| name.parse().ok().filter(|number| is_own(number, name));
         let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         Ok(numbers)
@@ -80,7 +109,7 @@ impl SnapshotStore {
     /// The newest complete snapshot, and the number of the next one.
     pub(crate) fn newest(&self) -> Result<(Option<Manifest>, u64), Error> {
         let numbers = self.numbers()?;
-        let next = numbers.first().map_or(1, |newest| newest + 1);
+        let next = numbers.first().map_or(1, |newest| newest.saturating_add(1));
         for number in numbers {
             if let Some(manifest) = self.manifest(number)? {
                 return Ok((Some(manifest), next));
@@ -163,6 +192,7 @@ impl SnapshotStore {
     /// Makes a snapshot complete, and removes those that are not needed any more.
     pub(crate) fn complete(
         &self,
+        job: &str,
         number: u64,
         apps: &[App],
         ranges: Vec<SavedRange>,
@@ -170,18 +200,11 @@ impl SnapshotStore {
         for range in ranges.iter().filter(|range| !range.file.is_empty()) {
             self.check_range(number, range)?;
         }
-        let others = self
-            .numbers()?
-            .into_iter()
-            .take_while(|other| *other >= number);
-        for other in others {
-            if self.manifest(other)?.is_some() {
-                let place = &self.place;
-                let text = format!(
-                    "another job saves its values in {place}, which has a snapshot {other}"
-                );
-                return Err(Error::Snapshot(text));
-            }
+        if self.owner()?.as_deref() != Some(job) {
+            let place = &self.place;
+            let text =
+                format!("another job has started later with {place}, and saves its values there");
+            return Err(Error::Snapshot(text));
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let written_at = since.map_or(0, |since| since.as_millis() as u64);
@@ -197,25 +220,33 @@ impl SnapshotStore {
         if self.manifest(number)?.is_none() {
             return Err(self.refused(&manifest_path(number), "it was written and is not there"));
         }
-        if let Err(error) = self.prune() {
-            tracing::warn!(%error, "older snapshots stay in the store");
-        }
+        self.clean(job, number);
         Ok(())
     }
 
-    /// Removes all but the newest complete snapshots (N1), and what is left of others.
-    fn prune(&self) -> Result<(), Error> {
-        let mut complete = 0;
-        for number in self.numbers()? {
-            if complete >= KEEP {
-                self.store.remove(&manifest_path(number)).map_err(failed)?;
-                let removed = self.store.remove_directory(&directory(number));
-                removed.map_err(failed)?;
-            } else if matches!(self.manifest(number), Ok(Some(_))) {
-                complete += 1;
+    /// Removes all but the newest complete snapshots (N1), and what is left of others up to this number: it takes room that the next one
+    /// needs. A job that does not own the place removes nothing.
+    pub(crate) fn clean(&self, job: &str, number: u64) {
+        let clean = || -> Result<(), Error> {
+            if self.owner()?.as_deref() != Some(job) {
+                return Ok(());
             }
+            let mut complete = 0;
+            for other in self.numbers()?.into_iter().filter(|other| *other <= number) {
+                // One that cannot be read may be of a later release.
+                let is_complete = !matches!(self.manifest(other), Ok(None));
+                complete += usize::from(is_complete);
+                if !is_complete || complete > KEEP {
+                    self.store.remove(&manifest_path(other)).map_err(failed)?;
+                    let removed = self.store.remove_directory(&directory(other));
+                    removed.map_err(failed)?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = clean() {
+            tracing::warn!(%error, "older snapshots stay in the store");
         }
-        Ok(())
     }
 
     fn refused(&self, path: &str, why: &str) -> Error {

@@ -177,3 +177,17 @@ fn servers_with_other_apps_are_refused() {
     assert_eq!(status.code(), Some(3), "{lines:?}");
     assert!(lines[0].contains("elastic apps 7 of f32"), "{lines:?}");
 }
+
+#[test]
+fn servers_that_pass_on_large_pushes_to_each_other_do_not_wait_for_each_other() {
+    let variables = [
+        ("PS_ELASTIC", "1"),
+        ("PS_REPLICAS", "1"),
+        ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
+    ];
+    let lines = finish(support::start("elastic-large", 2, 2, &variables));
+    let sums = lines
+        .iter()
+        .filter(|(_, lines)| lines.iter().any(|line| line == "all sums"));
+    assert_eq!(sums.count(), 2);
+}

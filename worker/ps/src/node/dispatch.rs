@@ -26,13 +26,29 @@ impl Node {
             let more = turn.receiver.has_frame();
             connection.cork(more);
             // A server that cannot send its answers reads no further requests.
-            if !more
-                && self.options.role == Role::Server
-                && let Err(error) = connection.wait_for_space(self.options.request_timeout)
-            {
-                return Err(std::io::Error::other(error.to_string()).into());
+            if !more && self.options.role == Role::Server && !is_server(connection) {
+                if let Err(error) = connection.wait_for_space(self.options.request_timeout) {
+                    return Err(std::io::Error::other(error.to_string()).into());
+                }
+                self.wait_for_chains();
             }
             self.receive_frame(connection, &mut turn)?;
+        }
+    }
+
+    /// Waits until the pushes of workers that go to other servers are sent. What other servers send is always read: two servers that pass
+    /// on pushes to each other would wait for each other otherwise.
+    fn wait_for_chains(&self) {
+        if self.elastic.is_none() {
+            return;
+        }
+        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        for connection in connections
+            .iter()
+            .filter(|connection| is_server(connection))
+        {
+            // If it takes nothing for so long, its end is noticed elsewhere.
+            let _ = connection.wait_for_space(self.options.request_timeout);
         }
     }
 
@@ -313,4 +329,10 @@ pub(crate) fn answer_header(request: &Header, sender: NodeId) -> Header {
         value_bytes: 0,
         ..*request
     }
+}
+
+/// Whether the other end is a server.
+fn is_server(connection: &Connection) -> bool {
+    let peer = connection.peer();
+    peer.is_some_and(|peer| peer.role() == Some(Role::Server))
 }

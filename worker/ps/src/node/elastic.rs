@@ -63,6 +63,8 @@ pub(crate) struct Elastic {
     sessions: AtomicU32,
     /// Servers load values, and nothing is served before.
     loading: AtomicBool,
+    /// The scheduler is lost.
+    lost: Mutex<Option<Error>>,
     pub(super) snapshot: Asked,
 }
 
@@ -93,6 +95,9 @@ impl Elastic {
             if let Some(map) = &*map {
                 return Ok(Arc::clone(map));
             }
+            if let Some(error) = &*lock(&self.lost) {
+                return Err(error.clone());
+            }
             let waited = limit;
             let rest = limit.checked_sub(start.elapsed());
             let rest = rest.or_else(|| self.while_loading());
@@ -120,8 +125,9 @@ impl Elastic {
     }
 
     /// Nothing comes of it any more.
-    pub(super) fn scheduler_lost(&self) {
+    pub(super) fn scheduler_lost(&self, error: &Error) {
         self.loading.store(false, Ordering::SeqCst);
+        *lock(&self.lost) = Some(error.clone());
         self.notify();
     }
 

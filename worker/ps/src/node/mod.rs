@@ -254,7 +254,7 @@ impl Node {
             lock(&self.waiting).scheduler_lost = Some(error.clone());
             self.changed.notify_all();
             if let Some(elastic) = &self.elastic {
-                elastic.scheduler_lost();
+                elastic.scheduler_lost(error);
             }
         }
         for customer in self.registry.customers() {

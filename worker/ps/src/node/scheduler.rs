@@ -85,7 +85,13 @@ impl Node {
                         connection.set_peer(id);
                         lock(&self.connections).insert(id, Arc::clone(connection));
                         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
-                        let (servers, workers) = lock(scheduler).members.awaited();
+                        let (servers, workers) = {
+                            let mut scheduler = lock(scheduler);
+                            let is_worker = id.role() == Some(Role::Worker);
+                            let snapshots = scheduler.snapshots.as_mut().filter(|_| is_worker);
+                            snapshots.into_iter().for_each(Snapshots::worker_came);
+                            scheduler.members.awaited()
+                        };
                         self.log(1, || {
                             format!("{id} is at {address}; {servers} servers and {workers} workers are missing")
                         });

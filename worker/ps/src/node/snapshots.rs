@@ -25,6 +25,10 @@ use crate::{
     snapshot::{RangeFile, SnapshotStore, pieces},
 };
 
+/// How often the last snapshot is tried, and the pause between two attempts: there may be room on a disk, or a network again.
+const LAST_ATTEMPTS: u32 = 4;
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// The longest time that a snapshot may take: a store that hangs fails it then.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -32,6 +36,8 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 #[derive(Debug)]
 pub(super) struct Snapshots {
     place: String,
+    /// A name of this job.
+    job: String,
     /// The number of the next one.
     next: u64,
     newest: u64,
@@ -46,6 +52,13 @@ pub(super) struct Snapshots {
     asked_later: BTreeSet<NodeId>,
     /// Workers that have finished. The last snapshot begins when all have.
     finished: BTreeSet<NodeId>,
+    /// Those of them that get the result of the one that is being taken.
+    last: BTreeSet<NodeId>,
+    /// How often the last snapshot has failed in a row, and when it is tried again.
+    failures: u32,
+    again: Duration,
+    /// All that workers have pushed is saved.
+    is_saved: bool,
 }
 
 impl Snapshots {
@@ -60,12 +73,17 @@ impl Snapshots {
         let store = SnapshotStore::open(&snapshots.place)?;
         store.check()?;
         let (newest, next) = store.newest()?;
+        let random = getrandom::u64().map_err(|error| Error::Snapshot(error.to_string()))?;
+        let job = format!("{random:016x}");
+        store.take_over(&job)?;
+        store.clean(&job, next);
         let newest = newest.map(|manifest| Origin {
             number: manifest.number,
             apps: manifest.apps,
         });
         let opened = Self {
             place: snapshots.place.clone(),
+            job,
             next,
             newest: newest.as_ref().map_or(0, |origin| origin.number),
             interval: snapshots.interval,
@@ -74,23 +92,27 @@ impl Snapshots {
             asked: BTreeSet::new(),
             asked_later: BTreeSet::new(),
             finished: BTreeSet::new(),
+            last: BTreeSet::new(),
+            failures: 0,
+            again: Duration::ZERO,
+            is_saved: true,
         };
         Ok(Some((opened, newest)))
     }
 
     /// The number of the next snapshot, if it begins now. `workers` are those that live.
     fn begin(&mut self, now: Duration, serves: bool, workers: &BTreeSet<NodeId>) -> Option<u64> {
-        if self.taking.is_some() {
+        if self.taking.is_some() || !serves {
             return None;
         }
         self.finished.retain(|node| workers.contains(node));
         let have_finished = !workers.is_empty() && self.finished.len() == workers.len();
-        if have_finished {
-            self.asked_later.append(&mut self.finished);
-        }
-        let is_due = now >= self.due && serves;
-        if self.asked_later.is_empty() && !is_due {
+        let is_last = have_finished && now >= self.again;
+        if self.asked_later.is_empty() && now < self.due && !is_last {
             return None;
+        }
+        if is_last {
+            self.last = std::mem::take(&mut self.finished);
         }
         let number = self.next;
         self.next += 1;
@@ -98,6 +120,46 @@ impl Snapshots {
         self.asked = std::mem::take(&mut self.asked_later);
         self.due = now + self.interval.unwrap_or(LONG);
         Some(number)
+    }
+}
+
+impl Snapshots {
+    /// A worker has come, and may push.
+    pub(super) fn worker_came(&mut self) {
+        self.is_saved = false;
+    }
+
+    /// The one that was taken has succeeded or failed. Returns the workers that are told.
+    fn ended(&mut self, now: Duration, number: u64, succeeded: bool) -> Vec<NodeId> {
+        self.taking = None;
+        let mut told = std::mem::take(&mut self.asked);
+        let mut last = std::mem::take(&mut self.last);
+        if succeeded {
+            self.newest = number;
+            self.is_saved |= !last.is_empty();
+            self.failures = 0;
+        } else if !last.is_empty() {
+            self.failures += 1;
+            if self.failures < LAST_ATTEMPTS {
+                self.finished.append(&mut last);
+                self.again = now + AGAIN;
+            }
+        }
+        told.append(&mut last);
+        told.into_iter().collect()
+    }
+
+    /// What is lost if the job ends now.
+    pub(super) fn unsaved(&self) -> Option<String> {
+        let newest = match self.newest {
+            0 => "there is no snapshot".to_owned(),
+            newest => format!("the newest snapshot is {newest}"),
+        };
+        (!self.is_saved).then(|| {
+            format!(
+                "workers have ended without finalize: what they pushed last is not saved; {newest}"
+            )
+        })
     }
 }
 
@@ -167,15 +229,21 @@ impl Node {
     ) {
         let apps = (scheduler.coordinator.as_ref()).and_then(|it| it.map());
         let apps = apps.map(|map| map.apps.clone()).unwrap_or_default();
-        let Some(place) = scheduler.snapshots.as_ref().map(|it| it.place.clone()) else {
+        let Some(snapshots) = &scheduler.snapshots else {
             return;
         };
+        let (place, job) = (snapshots.place.clone(), snapshots.job.clone());
         self.in_background(
             move |_| {
-                let ranges = saved.map_err(Error::Snapshot)?;
-                let bytes: u64 = ranges.iter().map(|range| range.bytes).sum();
-                SnapshotStore::open(&place)?.complete(number, &apps, ranges)?;
-                Ok(bytes)
+                let store = SnapshotStore::open(&place)?;
+                let completed = saved.map_err(Error::Snapshot).and_then(|ranges| {
+                    let bytes: u64 = ranges.iter().map(|range| range.bytes).sum();
+                    store.complete(&job, number, &apps, ranges).map(|()| bytes)
+                });
+                if completed.is_err() {
+                    store.clean(&job, number);
+                }
+                completed
             },
             move |node, completed| node.snapshot_ended(number, completed),
         );
@@ -196,10 +264,8 @@ impl Node {
                 // It was given up.
                 _ => return,
             };
-            snapshots.taking = None;
-            match completed {
+            match &completed {
                 Ok(bytes) => {
-                    snapshots.newest = number;
                     let text = || format!("snapshot {number} has {bytes} bytes, and took {took:?}");
                     self.log(1, text);
                 }
@@ -209,7 +275,7 @@ impl Node {
                     self.log(0, || format!("snapshot {number} has failed: {error}"));
                 }
             }
-            Vec::from_iter(std::mem::take(&mut snapshots.asked))
+            snapshots.ended(self.now(), number, completed.is_ok())
         };
         self.send_to(&asked, &Control::SaveEnded { number, error });
         self.follow_snapshots(scheduler);
@@ -364,6 +430,8 @@ impl Node {
         elastic: &Elastic,
         last: bool,
     ) -> Result<u64, Error> {
+        // A job without elastic servers says so.
+        elastic.wait_for_map(self.options.request_timeout)?;
         let _turn = lock(&elastic.snapshot.turn);
         *lock(&elastic.snapshot.answer) = None;
         let scheduler = self.connection(SCHEDULER)?;
@@ -384,6 +452,7 @@ mod tests {
     fn snapshots() -> Snapshots {
         Snapshots {
             place: String::new(),
+            job: String::new(),
             next: 5,
             newest: 4,
             interval: Some(Duration::from_secs(10)),
@@ -392,6 +461,10 @@ mod tests {
             asked: BTreeSet::new(),
             asked_later: BTreeSet::new(),
             finished: BTreeSet::new(),
+            last: BTreeSet::new(),
+            failures: 0,
+            again: Duration::ZERO,
+            is_saved: false,
         }
     }
 
@@ -424,11 +497,31 @@ mod tests {
         assert_eq!(snapshots.begin(at(1), true, &workers(&[0, 1])), None);
         // The other one has died.
         assert_eq!(snapshots.begin(at(1), true, &workers(&[0])), Some(5));
-        assert_eq!(snapshots.asked, workers(&[0]));
+        assert_eq!(snapshots.ended(at(2), 5, true), [NodeId::worker(0)]);
+        assert_eq!(snapshots.unsaved(), None);
         // A worker that takes its place finishes later.
-        snapshots.taking = None;
+        snapshots.worker_came();
+        assert!(snapshots.unsaved().unwrap().contains("snapshot is 5"));
         snapshots.finished.insert(NodeId::worker(1));
         assert_eq!(snapshots.begin(at(2), true, &workers(&[0, 1])), None);
         assert_eq!(snapshots.begin(at(2), true, &workers(&[1])), Some(6));
+    }
+
+    #[test]
+    fn the_last_one_is_tried_again() {
+        let mut snapshots = snapshots();
+        snapshots.interval = None;
+        snapshots.due = LONG;
+        snapshots.finished.insert(NodeId::worker(0));
+        let mut now = at(1);
+        for attempt in 1..LAST_ATTEMPTS {
+            let number = snapshots.begin(now, true, &workers(&[0]));
+            let number = number.unwrap_or_else(|| panic!("attempt {attempt}"));
+            assert_eq!(snapshots.ended(now, number, false), []);
+            assert_eq!(snapshots.begin(now + AGAIN / 2, true, &workers(&[0])), None);
+            now += AGAIN;
+        }
+        let number = snapshots.begin(now, true, &workers(&[0])).unwrap();
+        assert_eq!(snapshots.ended(now, number, false), [NodeId::worker(0)]);
     }
 }

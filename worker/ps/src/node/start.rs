@@ -134,6 +134,11 @@ impl Node {
         if self.stopped.swap(true, Ordering::SeqCst) {
             return;
         }
+        let scheduler = self.scheduler.as_ref().map(lock);
+        let unsaved = scheduler.and_then(|scheduler| scheduler.snapshots.as_ref()?.unsaved());
+        if let Some(unsaved) = unsaved {
+            self.log(0, || unsaved);
+        }
         let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
         for connection in &connections {
             let _ = self.send_control(connection, &Control::Bye);

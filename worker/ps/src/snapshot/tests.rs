@@ -7,8 +7,11 @@ use super::*;
 fn store() -> (TempDir, SnapshotStore) {
     let place = tempfile::tempdir().unwrap();
     let store = SnapshotStore::open(place.path().to_str().unwrap()).unwrap();
+    store.take_over(JOB).unwrap();
     (place, store)
 }
+
+const JOB: &str = "a job";
 
 const ALL: KeyRange = KeyRange {
     first: 0,
@@ -29,7 +32,7 @@ fn put(store: &SnapshotStore, number: u64) -> SavedRange {
     file.push(3, &number.to_le_bytes());
     let saved = store.write_range(number, ALL, &file).unwrap();
     store
-        .complete(number, &apps(), vec![saved.clone()])
+        .complete(JOB, number, &apps(), vec![saved.clone()])
         .unwrap();
     saved
 }
@@ -57,7 +60,7 @@ fn the_newest_complete_snapshot_is_found_and_read() {
 fn a_snapshot_without_keys_is_complete() {
     let (_place, store) = store();
     let saved = store.write_range(1, ALL, &RangeFile::default()).unwrap();
-    store.complete(1, &apps(), vec![saved]).unwrap();
+    store.complete(JOB, 1, &apps(), vec![saved]).unwrap();
     let newest = store.newest().unwrap().0.unwrap();
     assert_eq!((newest.number, newest.ranges[0].bytes), (1, 0));
 }
@@ -115,7 +118,7 @@ fn a_snapshot_is_complete_only_if_all_of_it_is_seen() {
         ..saved
     };
     let error = store
-        .complete(2, &apps(), vec![elsewhere])
+        .complete(JOB, 2, &apps(), vec![elsewhere])
         .unwrap_err()
         .to_string();
     assert!(
@@ -126,22 +129,44 @@ fn a_snapshot_is_complete_only_if_all_of_it_is_seen() {
 }
 
 #[test]
-fn two_jobs_in_one_place_are_noticed() {
-    let (_place, store) = store();
-    put(&store, 7);
-    for number in [6, 7] {
-        let saved = store
-            .write_range(number, ALL, &RangeFile::default())
-            .unwrap();
-        let error = store
-            .complete(number, &apps(), vec![saved])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("another job") && error.contains("a snapshot 7"),
-            "{error}"
-        );
+fn the_job_that_has_started_last_owns_the_place() {
+    let (place, store) = store();
+    put(&store, 1);
+    store.take_over("a later job").unwrap();
+    let saved = store.write_range(2, ALL, &RangeFile::default()).unwrap();
+    let complete = |job| store.complete(job, 2, &apps(), vec![saved.clone()]);
+    let error = complete(JOB).unwrap_err().to_string();
+    assert!(error.contains("another job has started later"), "{error}");
+    store.clean(JOB, 2);
+    assert!(place.path().join("parameter-server/1").exists());
+    complete("a later job").unwrap();
+    assert_eq!(store.newest().unwrap().0.unwrap().number, 2);
+}
+
+#[test]
+fn what_is_left_of_a_snapshot_that_failed_is_removed() {
+    let (place, store) = store();
+    put(&store, 1);
+    let mut file = RangeFile::default();
+    file.push(3, b"x");
+    for number in [2, 3] {
+        store.write_range(number, ALL, &file).unwrap();
     }
+    store.clean(JOB, 2);
+    let is_there = |number: u64| {
+        let name = format!("parameter-server/{number}");
+        place.path().join(name).exists()
+    };
+    assert_eq!([1, 2, 3].map(is_there), [true, false, true]);
+}
+
+#[test]
+fn names_that_are_no_numbers_are_ignored() {
+    let (place, store) = store();
+    for name in ["18446744073709551615", "007", "x"] {
+        fs::create_dir(place.path().join("parameter-server").join(name)).unwrap();
+    }
+    assert_eq!(store.newest().unwrap(), (None, 1));
 }
 
 #[test]

@@ -54,6 +54,34 @@ pub(crate) fn other() -> Result<(), Error> {
     ElasticServer::start(&postoffice, [ElasticApp::sums::<f32>(7)]).map(drop)
 }
 
+/// Pushes that are larger than what a connection may queue, through chains in both directions.
+pub(crate) fn large() -> Result<(), Error> {
+    const VALUES: usize = 10_000;
+    let postoffice = Postoffice::start(Options::from_env()?)?;
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => _ = ElasticServer::start(&postoffice, [ElasticApp::sums::<f64>(0)])?,
+        Role::Worker => {
+            let kv = KvWorker::<f64>::new(&postoffice, 0, 0)?;
+            let keys = Array::from(spread(200));
+            let values = Array::from(vec![1.5f64; keys.len() * VALUES]);
+            let pushes = (0..3).map(|_| kv.push(&keys, &values));
+            let pushes: Vec<_> = pushes.collect::<Result<_, _>>()?;
+            for pushed in pushes {
+                kv.wait(pushed)?;
+            }
+            postoffice.barrier(WORKER_GROUP)?;
+            let found = kv.pull(&keys, VALUES)?.wait()?.values;
+            let sum = 4.5 * f64::from(postoffice.num_workers());
+            ensure(found.iter().all(|value| *value == sum), || {
+                "sums differ".to_owned()
+            })?;
+            println!("all sums");
+        }
+    }
+    postoffice.finalize()
+}
+
 /// Serves until the job ends, or until it is told to leave.
 fn serve(postoffice: &Postoffice, signals: SigSet) -> Result<(), Error> {
     let server = ElasticServer::start(

@@ -37,6 +37,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "optimizer" => training::optimizer(&start()?),
         "stale" => training::stale(&start()?),
         "elastic" => elastic::run(),
+        "elastic-large" => elastic::large(),
         "elastic-other" => elastic::other(),
         "snapshots" => snapshots::run(),
         "barrier" => traps::barrier(&start()?),

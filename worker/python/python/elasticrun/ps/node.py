@@ -67,7 +67,9 @@ class Postoffice:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._ended:
-            self.finalize(barrier=kind is None)
+            # `sys.exit()` and `sys.exit(0)` are good ends.
+            is_good = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+            self.finalize(barrier=is_good)
 
     @property
     def native(self) -> PsNode:
