@@ -45,6 +45,8 @@ pub(crate) struct Seat {
     pub(crate) process: Process,
     /// Number of collectives that the member has reached.
     reached: u64,
+    /// The same before it reached the last one.
+    before: u64,
     /// The member left or died.
     gone: bool,
     /// The member's offer at the start.
@@ -83,6 +85,7 @@ impl RoundSim {
                     host,
                     process,
                     reached: 0,
+                    before: 0,
                     gone: false,
                     offer: None,
                     taken: Taken::default(),
@@ -138,7 +141,7 @@ impl World {
             return;
         };
         let seat = &mut round.seats[rank.0 as usize];
-        seat.reached = index + 1;
+        seat.before = std::mem::replace(&mut seat.reached, index + 1);
         if let Some(taken) = taken {
             seat.taken = taken;
         }
@@ -229,9 +232,9 @@ impl World {
         };
         let seat = &mut round.seats[rank.0 as usize];
         seat.gone = true;
-        if let Phase::Collective(index) = from {
-            // The member left before the collective was complete.
-            seat.reached = index;
+        if let Phase::Collective(_) = from {
+            // The member left before the collective was complete. It may have come there without the step before.
+            seat.reached = seat.before;
         }
         let reached = seat.reached;
         let careless = self.plan.careless;
