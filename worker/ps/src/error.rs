@@ -209,6 +209,14 @@ fn names(nodes: &[NodeId]) -> String {
 }
 
 impl Error {
+    /// The text of an error of a snapshot, for another node, which adds what it is about.
+    pub(crate) fn snapshot_reason(&self) -> String {
+        match self {
+            Self::Snapshot(reason) => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn io(call: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |error| Self::System {
             call,

@@ -25,7 +25,8 @@ impl Background {
 }
 
 impl Node {
-    /// Calls `work` on the thread, and then `done` with its result, also if it panics or there is no thread.
+    /// Calls `work` on the thread, and then `done` with its result, also if it panics. If the system gives no thread, neither is called: the
+    /// scheduler gives up a snapshot of which it hears nothing.
     pub(super) fn in_background<R>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>) -> Result<R, Error> + Send + 'static,
@@ -40,9 +41,10 @@ impl Node {
         if sender.is_none() {
             *sender = Some(self.start_background());
         }
-        if let Some(sender) = &*sender {
-            // It ends with the node.
-            let _ = sender.send(job);
+        let sent = sender.as_ref().map(|sender| sender.send(job));
+        // There was no thread: perhaps there is one next time.
+        if matches!(sent, Some(Err(_))) {
+            *sender = None;
         }
     }
 

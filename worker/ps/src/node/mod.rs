@@ -10,6 +10,7 @@ mod lead;
 mod opening;
 mod registry;
 mod resends;
+mod saved_ranges;
 mod scheduler;
 mod snapshots;
 mod start;

@@ -89,7 +89,9 @@ impl Node {
                             let mut scheduler = lock(scheduler);
                             let is_worker = id.role() == Some(Role::Worker);
                             let snapshots = scheduler.snapshots.as_mut().filter(|_| is_worker);
-                            snapshots.into_iter().for_each(Snapshots::worker_came);
+                            snapshots
+                                .into_iter()
+                                .for_each(|it| it.schedule.worker_came());
                             scheduler.members.awaited()
                         };
                         self.log(1, || {

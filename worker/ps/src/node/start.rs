@@ -135,7 +135,8 @@ impl Node {
             return;
         }
         let scheduler = self.scheduler.as_ref().map(lock);
-        let unsaved = scheduler.and_then(|scheduler| scheduler.snapshots.as_ref()?.unsaved());
+        let unsaved =
+            scheduler.and_then(|scheduler| scheduler.snapshots.as_ref()?.schedule.unsaved());
         if let Some(unsaved) = unsaved {
             self.log(0, || unsaved);
         }

@@ -12,6 +12,7 @@ pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod mutant;
 pub(crate) mod snapshot;
+pub(crate) mod snapshot_schedule;
 pub(crate) mod store;
 pub(crate) mod wire;
 
