@@ -191,3 +191,24 @@ fn servers_that_pass_on_large_pushes_to_each_other_do_not_wait_for_each_other() 
         .filter(|(_, lines)| lines.iter().any(|line| line == "all sums"));
     assert_eq!(sums.count(), 2);
 }
+
+/// A server that waits to pass on pushes to one that stands still goes on to hear of its death.
+#[test]
+fn large_pushes_outlast_a_server_that_stands_still() {
+    let variables = [
+        ("PS_ELASTIC", "1"),
+        ("PS_REPLICAS", "1"),
+        ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
+        ("PS_HEARTBEAT_INTERVAL", "0.2"),
+        ("PS_HEARTBEAT_TIMEOUT", "3"),
+    ];
+    let mut nodes = support::start("elastic-large", 3, 2, &variables);
+    let mut still = nodes.remove(1);
+    still.expect("serving");
+    still.signal(Signal::SIGSTOP);
+    let lines = finish(nodes);
+    let sums = lines
+        .iter()
+        .filter(|(_, lines)| lines.iter().any(|line| line == "all sums"));
+    assert_eq!(sums.count(), 2);
+}

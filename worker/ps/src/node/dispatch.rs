@@ -25,31 +25,32 @@ impl Node {
         loop {
             let more = turn.receiver.has_frame();
             connection.cork(more);
-            // A server that cannot send its answers reads no further requests.
-            if !more && self.options.role == Role::Server && !is_server(connection) {
-                if let Err(error) = connection.wait_for_space(self.options.request_timeout) {
-                    return Err(std::io::Error::other(error.to_string()).into());
-                }
-                self.wait_for_chains();
+            if !more && self.options.role == Role::Server {
+                self.hold_back(connection)?;
             }
             self.receive_frame(connection, &mut turn)?;
         }
     }
 
-    /// Waits until the pushes of workers that go to other servers are sent. What other servers send is always read: two servers that pass
-    /// on pushes to each other would wait for each other otherwise.
-    fn wait_for_chains(&self) {
-        if self.elastic.is_none() {
-            return;
+    /// A server that cannot send its answers, or what it passes on to other servers, reads no further requests of workers.
+    ///
+    /// It always reads what other servers and the scheduler send: two servers that pass on pushes to each other would wait for each other
+    /// otherwise, and a server would not hear that the one for which it waits is dead.
+    fn hold_back(&self, connection: &Connection) -> std::io::Result<()> {
+        if role_of(connection) != Some(Role::Worker) {
+            return Ok(());
         }
-        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
-        for connection in connections
-            .iter()
-            .filter(|connection| is_server(connection))
-        {
-            // If it takes nothing for so long, its end is noticed elsewhere.
-            let _ = connection.wait_for_space(self.options.request_timeout);
+        let limit = self.options.request_timeout;
+        if let Err(error) = connection.wait_for_space(limit) {
+            return Err(std::io::Error::other(error.to_string()));
         }
+        if self.elastic.is_some() {
+            let all: Vec<_> = lock(&self.connections).values().cloned().collect();
+            let servers = all.iter().filter(|it| role_of(it) == Some(Role::Server));
+            // One that is closed takes nothing more, and is dialled anew by others.
+            servers.for_each(|server| _ = server.wait_for_space(limit));
+        }
+        Ok(())
     }
 
     /// Receives frames until the connection ends, while no thread that waits for an answer reads it.
@@ -331,8 +332,7 @@ pub(crate) fn answer_header(request: &Header, sender: NodeId) -> Header {
     }
 }
 
-/// Whether the other end is a server.
-fn is_server(connection: &Connection) -> bool {
-    let peer = connection.peer();
-    peer.is_some_and(|peer| peer.role() == Some(Role::Server))
+/// What the other end is, once it has registered.
+fn role_of(connection: &Connection) -> Option<Role> {
+    connection.peer().and_then(NodeId::role)
 }

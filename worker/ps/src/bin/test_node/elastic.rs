@@ -60,7 +60,10 @@ pub(crate) fn large() -> Result<(), Error> {
     let postoffice = Postoffice::start(Options::from_env()?)?;
     match postoffice.role() {
         Role::Scheduler => {}
-        Role::Server => _ = ElasticServer::start(&postoffice, [ElasticApp::sums::<f64>(0)])?,
+        Role::Server => {
+            ElasticServer::start(&postoffice, [ElasticApp::sums::<f64>(0)])?;
+            println!("serving");
+        }
         Role::Worker => {
             let kv = KvWorker::<f64>::new(&postoffice, 0, 0)?;
             let keys = Array::from(spread(200));
