@@ -219,7 +219,10 @@ fn loads(actions: &[Action]) -> Vec<(NodeId, u64)> {
     actions.iter().filter_map(load).collect()
 }
 
-fn saves(actions: &[Action]) -> Vec<(NodeId, u64, Vec<(u64, u64)>)> {
+/// Server, ticket, and first and last keys of an order to save.
+type Save = (NodeId, u64, Vec<(u64, u64)>);
+
+fn saves(actions: &[Action]) -> Vec<Save> {
     let save = |action: &Action| match action {
         Action::Order {
             to,
