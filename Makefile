@@ -258,7 +258,7 @@ bench-notice: ## Time from a change of the list of hosts until all workers have 
 bench-spark: ## Cost of a lost Spark executor, and of the end of a job with pending slots; KILLS=5 for fewer kills
 	VENV=$(or $(SPARK),spark35) benches/python.sh spark.py --kills $(or $(KILLS),20)
 
-bench-ps: ## Push, pull and push-pull of the parameter server, beside plain TCP with the same framing
+bench-ps: ## Push, pull and push-pull of the parameter server, beside plain TCP with the same framing; PS_LITE_DIR=directory has ps-lite, built, beside it too
 	cargo run --locked --release -q -p elasticrun-benches --bin bench_ps
 
 bench-plugins: ## Cost of a plugin process: its start, a poll
