@@ -6,8 +6,12 @@ use std::{
 };
 
 use crate::{
-    core::{node::Role, opening::Key},
+    core::{
+        node::{NodeId, Role, SCHEDULER},
+        opening::Key,
+    },
     error::Error,
+    net::{MAX_SHARED, Sockets},
     snapshot::SnapshotStore,
 };
 
@@ -49,6 +53,9 @@ pub struct Options {
     pub host: Option<IpAddr>,
     /// Use Unix sockets: all nodes are on this machine.
     pub local: bool,
+    /// Bytes of memory that two nodes of one host share for keys and values, for each direction. 0: they share none, and
+    /// send all through their sockets.
+    pub shared_memory: usize,
     /// How long the start may take.
     pub start_timeout: Duration,
     /// How long an answer or a barrier may take.
@@ -88,6 +95,7 @@ impl Options {
             scheduler,
             host: None,
             local: false,
+            shared_memory: 32 << 20,
             start_timeout: Duration::from_secs(120),
             request_timeout: Duration::from_secs(60),
             handler_timeout: Duration::from_secs(10),
@@ -101,6 +109,15 @@ impl Options {
             snapshots: None,
             key: None,
             verbose: 0,
+        }
+    }
+
+    /// By which sockets this node reaches another one.
+    pub(crate) fn sockets(&self, to: NodeId) -> Sockets {
+        match (self.local, self.shared_memory > 0 && to != SCHEDULER) {
+            (true, _) => Sockets::Unix,
+            (false, true) => Sockets::Both,
+            (false, false) => Sockets::Tcp,
         }
     }
 
@@ -135,6 +152,9 @@ impl Options {
             return bad(
                 "PS_RESEND has no use with PS_ELASTIC=1, which sends again what is lost: leave it out",
             );
+        }
+        if self.shared_memory > MAX_SHARED {
+            return bad("ELASTICRUN_PS_SHARED_MEMORY must be at most 1099511627776 bytes");
         }
         if self.heartbeat_timeout <= self.heartbeat_interval {
             return bad("PS_HEARTBEAT_TIMEOUT must be longer than PS_HEARTBEAT_INTERVAL");

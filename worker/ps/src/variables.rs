@@ -102,7 +102,7 @@ impl Options {
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
     /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are
     /// `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), the limit of bytes
-    /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, snapshots are taken with `ELASTICRUN_PS_SNAPSHOTS` and
+    /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, that of memory which nodes of a host share is `ELASTICRUN_PS_SHARED_MEMORY`, snapshots are taken with `ELASTICRUN_PS_SNAPSHOTS` and
     /// `ELASTICRUN_PS_SNAPSHOT_INTERVAL` (seconds), and the key of the job is `ELASTICRUN_PS_KEY`.
     ///
     /// # Errors
@@ -178,6 +178,11 @@ impl Options {
             "ELASTICRUN_PS_SEND_BUFFER",
             allowed,
             &mut options.send_buffer,
+        )?;
+        variables.number(
+            "ELASTICRUN_PS_SHARED_MEMORY",
+            allowed,
+            &mut options.shared_memory,
         )?;
         options.elastic = variables.switch("PS_ELASTIC")?;
         let allowed = "a number of further copies of each value";
@@ -301,6 +306,7 @@ mod tests {
                 "an address or the name of a host",
             ),
             ("DMLC_LOCAL", "yes", "0 or 1"),
+            ("ELASTICRUN_PS_SHARED_MEMORY", "1GB", "a number of bytes"),
             ("PS_RESEND", "on", "0 or 1"),
             (
                 "PS_RESEND_TIMEOUT",
@@ -341,6 +347,7 @@ mod tests {
         assert!(error(&[("DMLC_NUM_SERVER", "0")]).contains("DMLC_NUM_SERVER"));
         assert!(error(&[("PS_DROP_MSG", "10")]).contains("PS_RESEND=1"));
         assert!(error(&[("PS_HEARTBEAT_TIMEOUT", "0.5")]).contains("longer"));
+        assert!(error(&[("ELASTICRUN_PS_SHARED_MEMORY", "1099511627777")]).contains("at most"));
         assert!(error(&[("PS_REPLICAS", "1")]).contains("PS_ELASTIC=1"));
         assert!(error(&[("PS_ELASTIC", "1"), ("PS_RESEND", "1")]).contains("leave it out"));
         assert_eq!(

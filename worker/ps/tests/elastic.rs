@@ -21,20 +21,24 @@ struct Job {
 impl Job {
     /// A job, and its first servers.
     fn start(servers: u32, replicas: &'static str) -> (Self, Vec<Node>) {
-        Self::start_for(servers, replicas, "2")
+        Self::start_with(servers, replicas, &[])
     }
 
-    /// The same, for so many workers in the end.
-    fn start_for(servers: u32, replicas: &'static str, workers: &'static str) -> (Self, Vec<Node>) {
+    /// The same, with such variables too.
+    fn start_with(
+        servers: u32,
+        replicas: &'static str,
+        more: &[(&'static str, &'static str)],
+    ) -> (Self, Vec<Node>) {
         let port = free_port();
-        let variables = vec![
-            ("TEST_WORKERS", workers),
+        let mut variables = vec![
             ("ELASTICRUN_PS_KEY", "the key of the job of this test"),
             ("PS_ELASTIC", "1"),
             ("PS_REPLICAS", replicas),
             ("PS_HEARTBEAT_INTERVAL", "0.2"),
             ("PS_HEARTBEAT_TIMEOUT", "3"),
         ];
+        variables.extend(more);
         let start = |role| Node::start(role, "elastic", port, (servers, 2), &variables);
         let mut job = Self {
             port,
@@ -106,7 +110,7 @@ fn drain(server: Node) {
 
 #[test]
 fn servers_join_and_leave() {
-    let (mut job, mut servers) = Job::start_for(2, "0", "3");
+    let (mut job, mut servers) = Job::start_with(2, "0", &[("TEST_WORKERS", "3")]);
     let mut third = job.add_server();
     third.expect("serving 2");
     job.go_on("a third server joins");
@@ -121,9 +125,19 @@ fn servers_join_and_leave() {
     job.finish(vec![third]);
 }
 
+/// In memory that the nodes share, in memory that is mostly full, and over TCP.
 #[test]
 fn a_killed_server_loses_nothing() {
-    let (mut job, mut servers) = Job::start(2, "1");
+    for memory in ["33554432", "8192", "0"] {
+        kill_a_server(("ELASTICRUN_PS_SHARED_MEMORY", memory));
+    }
+}
+
+fn kill_a_server(memory: (&'static str, &'static str)) {
+    let (mut job, mut servers) = Job::start_with(2, "1", &[memory]);
+    for node in job.workers.iter().chain(&servers) {
+        assert_eq!(node.shares_memory(), memory.1 != "0", "{}", node.role);
+    }
     let mut third = job.add_server();
     third.expect("serving 2");
     job.go_on("a third server joins");
@@ -180,12 +194,22 @@ fn servers_with_other_apps_are_refused() {
 
 #[test]
 fn servers_that_pass_on_large_pushes_to_each_other_do_not_wait_for_each_other() {
-    let variables = [
-        ("PS_ELASTIC", "1"),
-        ("PS_REPLICAS", "1"),
-        ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
-    ];
-    let lines = finish(support::start("elastic-large", 2, 2, &variables));
+    for memory in MEMORY {
+        let variables = [
+            ("PS_ELASTIC", "1"),
+            ("PS_REPLICAS", "1"),
+            ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
+            ("ELASTICRUN_PS_SHARED_MEMORY", memory),
+        ];
+        all_sums(support::start("elastic-large", 2, 2, &variables));
+    }
+}
+
+/// More than the pushes need, less, and none.
+const MEMORY: [&str; 3] = ["33554432", "1000000", "0"];
+
+fn all_sums(nodes: Vec<Node>) {
+    let lines = finish(nodes);
     let sums = lines
         .iter()
         .filter(|(_, lines)| lines.iter().any(|line| line == "all sums"));
@@ -195,20 +219,19 @@ fn servers_that_pass_on_large_pushes_to_each_other_do_not_wait_for_each_other() 
 /// A server that waits to pass on pushes to one that stands still goes on to hear of its death.
 #[test]
 fn large_pushes_outlast_a_server_that_stands_still() {
-    let variables = [
-        ("PS_ELASTIC", "1"),
-        ("PS_REPLICAS", "1"),
-        ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
-        ("PS_HEARTBEAT_INTERVAL", "0.2"),
-        ("PS_HEARTBEAT_TIMEOUT", "3"),
-    ];
-    let mut nodes = support::start("elastic-large", 3, 2, &variables);
-    let mut still = nodes.remove(1);
-    still.expect("serving");
-    still.signal(Signal::SIGSTOP);
-    let lines = finish(nodes);
-    let sums = lines
-        .iter()
-        .filter(|(_, lines)| lines.iter().any(|line| line == "all sums"));
-    assert_eq!(sums.count(), 2);
+    for memory in MEMORY {
+        let variables = [
+            ("PS_ELASTIC", "1"),
+            ("PS_REPLICAS", "1"),
+            ("ELASTICRUN_PS_SEND_BUFFER", "1000000"),
+            ("ELASTICRUN_PS_SHARED_MEMORY", memory),
+            ("PS_HEARTBEAT_INTERVAL", "0.2"),
+            ("PS_HEARTBEAT_TIMEOUT", "3"),
+        ];
+        let mut nodes = support::start("elastic-large", 3, 2, &variables);
+        let mut still = nodes.remove(1);
+        still.expect("serving");
+        still.signal(Signal::SIGSTOP);
+        all_sums(nodes);
+    }
 }

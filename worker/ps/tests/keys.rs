@@ -64,7 +64,7 @@ fn strangers_learn_nothing_and_harm_nobody() {
     let (port, mut nodes) = job(&[KEY]);
     // A recorded opening with a nonce, and a proof that is none.
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let mut opening = *b"ERPS\0\0\0\x01\x08\0\0\0\x01\0\0\0";
+    let mut opening = *b"ERPS\0\0\0\x02\x08\0\0\0\x01\0\0\0";
     stream.write_all(&opening).unwrap();
     stream.write_all(&[7; 32]).unwrap();
     let mut challenge = [0; 72];

@@ -69,9 +69,28 @@ fn a_hundred_simple_requests_to_all_five_with_drops() {
     a_hundred_requests_each(LOSSY);
 }
 
+const NO_MEMORY: (&str, &str) = ("ELASTICRUN_PS_SHARED_MEMORY", "0");
+
+#[test]
+fn ten_thousand_keys_over_tcp() {
+    without_error("kv", &[NO_MEMORY]);
+    without_error("kv", &[LOSSY, &[NO_MEMORY]].concat());
+    a_hundred_requests_each(&[NO_MEMORY]);
+}
+
 #[test]
 fn ten_thousand_keys_over_unix_sockets() {
-    let variables = [("DMLC_LOCAL", "1")];
-    without_error("kv", &variables);
-    a_hundred_requests_each(&variables);
+    for memory in [&[][..], &[NO_MEMORY]] {
+        let variables = [&[("DMLC_LOCAL", "1")][..], memory].concat();
+        without_error("kv", &variables);
+        a_hundred_requests_each(&variables);
+    }
+}
+
+/// A payload fits now and then only.
+#[test]
+fn ten_thousand_keys_with_little_shared_memory() {
+    let memory = ("ELASTICRUN_PS_SHARED_MEMORY", "70000");
+    without_error("kv", &[memory]);
+    without_error("kv", &[LOSSY, &[memory]].concat());
 }

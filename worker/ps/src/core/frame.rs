@@ -28,6 +28,11 @@ pub(crate) const REQUEST: u8 = 1;
 pub(crate) const PUSH: u8 = 2;
 pub(crate) const PULL: u8 = 4;
 pub(crate) const FAILURE: u8 = 8;
+/// On the wire only: the payload is in memory that both ends share, and its position is behind the header.
+pub(crate) const SHARED: u8 = 16;
+
+/// Bytes of the position of a payload in shared memory.
+pub(crate) const POSITION: usize = 8;
 
 /// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,14 @@ pub enum FrameError {
         /// Bytes of values.
         value_bytes: u64,
     },
+    /// A payload that is not in the memory that both ends share.
+    #[error("it sent {bytes} bytes at {position} of shared memory, which are not there")]
+    OutOfMemory {
+        /// Where they should be.
+        position: u64,
+        /// Bytes of the payload.
+        bytes: u64,
+    },
     /// The connection begins with something else.
     #[error("it does not speak the protocol of the parameter server")]
     NoOpening,
@@ -128,9 +141,17 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// Bytes behind the header.
+    /// Bytes of keys, lens and values.
     pub(crate) fn payload(&self) -> u64 {
         u64::from(self.keys) * 8 + u64::from(self.lens) * 4 + self.value_bytes
+    }
+
+    /// Bytes behind the header, as it came from the socket.
+    pub(crate) fn on_socket(&self) -> u64 {
+        match self.has(SHARED) {
+            true => POSITION as u64,
+            false => self.payload(),
+        }
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER] {
@@ -172,7 +193,7 @@ impl Header {
             Kind::Chain,
         ];
         let known = kinds.into_iter().find(|known| *known as u8 == kind);
-        let Some(kind) = known.filter(|_| flags < 16) else {
+        let Some(kind) = known.filter(|_| flags < 32) else {
             return Err(FrameError::Unknown { kind, flags });
         };
         let header = Self {
@@ -211,6 +232,11 @@ impl Header {
         }
         Ok(header)
     }
+}
+
+/// Says in an encoded header that the payload is in shared memory.
+pub(crate) fn mark_shared(header: &mut [u8; HEADER]) {
+    header[5] |= SHARED;
 }
 
 fn put<const N: usize>(bytes: &mut [u8], numbers: impl IntoIterator<Item = [u8; N]>) {
@@ -255,10 +281,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let mut bytes = header().encode();
-        bytes[5] = 16;
+        bytes[5] = 32;
         assert_eq!(
             Header::decode(&bytes),
-            Err(FrameError::Unknown { kind: 1, flags: 16 })
+            Err(FrameError::Unknown { kind: 1, flags: 32 })
         );
         let large = Header {
             value_bytes: MAX_VALUE_BYTES + 1,
@@ -288,7 +314,7 @@ mod tests {
             if marked {
                 all[..4].copy_from_slice(&MAGIC.to_le_bytes());
                 all[4] = all[4] % 5 + 1;
-                all[5] %= 16;
+                all[5] %= 32;
             }
             if let Ok(header) = Header::decode(&all) {
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

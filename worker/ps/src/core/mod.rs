@@ -12,6 +12,7 @@ pub(crate) mod queue;
 pub(crate) mod ranges;
 pub(crate) mod resend;
 pub(crate) mod slicer;
+pub(crate) mod slots;
 pub(crate) mod staleness;
 pub(crate) mod store;
 pub(crate) mod tracker;

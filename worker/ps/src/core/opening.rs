@@ -6,6 +6,8 @@
 //!   32 nonce, if it has a key                                 ->
 //!                      <- Challenge: 8 verdict, 32 nonce, 32 mac(accepts, opening, nonce, verdict, nonce)
 //!   Proof: 32 mac(dials, opening, nonce, challenge)           ->
+//!   8 bytes for each direction, with a descriptor, if it
+//!   offers shared memory                                      ->
 //! ```
 //! A mac is HMAC-SHA256. It covers a label of the direction and all earlier content, so a recorded message is of no use later or in the
 //! other direction. Without keys there is the opening only.
@@ -28,9 +30,11 @@ pub(crate) const CHALLENGE: usize = 72;
 pub(crate) const PROOF: usize = 32;
 
 /// The last byte is the version of opening and frames.
-const MAGIC: [u8; 8] = *b"ERPS\0\0\0\x01";
+const MAGIC: [u8; 8] = *b"ERPS\0\0\0\x02";
 /// The flag of a sender that has a key.
 const KEYED: u32 = 1;
+/// The flag of a sender that offers shared memory.
+const SHARES: u32 = 2;
 /// What the challenge of a node with a key begins with.
 const WELCOME: u64 = 1;
 /// What that of a node without one begins with.
@@ -90,6 +94,8 @@ pub(crate) struct Opening {
     pub(crate) sender: NodeId,
     /// Whether it has a key, and a nonce follows.
     pub(crate) keyed: bool,
+    /// Whether it offers memory for payloads, whose descriptor follows behind the proof.
+    pub(crate) shares: bool,
 }
 
 impl Opening {
@@ -97,7 +103,8 @@ impl Opening {
         let mut bytes = [0; OPENING];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.sender.0.to_le_bytes());
-        bytes[12..].copy_from_slice(&(u32::from(self.keyed) * KEYED).to_le_bytes());
+        let flags = u32::from(self.keyed) * KEYED + u32::from(self.shares) * SHARES;
+        bytes[12..].copy_from_slice(&flags.to_le_bytes());
         bytes
     }
 
@@ -115,6 +122,7 @@ impl Opening {
         Ok(Self {
             sender: NodeId(word(8)),
             keyed: word(12) & KEYED != 0,
+            shares: word(12) & SHARES != 0,
         })
     }
 }
@@ -190,6 +198,7 @@ mod tests {
         let opening = Opening {
             sender: NodeId(9),
             keyed: true,
+            shares: false,
         };
         Hello {
             opening: opening.encode(),
@@ -203,18 +212,19 @@ mod tests {
 
     #[test]
     fn openings_come_back_and_what_is_wrong_is_named() {
-        for keyed in [false, true] {
+        for (keyed, shares) in [(false, false), (true, false), (false, true), (true, true)] {
             let opening = Opening {
                 sender: NodeId(9),
                 keyed,
+                shares,
             };
             assert_eq!(Opening::decode(&opening.encode()), Ok(opening));
         }
         let mut other = hello().opening;
-        other[7] = 2;
+        other[7] = 1;
         assert_eq!(
             Opening::decode(&other),
-            Err(FrameError::OtherRelease { version: 2 })
+            Err(FrameError::OtherRelease { version: 1 })
         );
         assert_eq!(
             Opening::decode(b"GET / HTTP/1.1\r\n"),

@@ -15,6 +15,7 @@ use std::{
 use super::{
     outgoing::{Batch, Outgoing},
     sender::SendThread,
+    shared::Writer,
     stream::Stream,
     turn::Turns,
 };
@@ -45,6 +46,8 @@ pub(crate) struct Connection {
     turns: Turns,
     peer: OnceLock<NodeId>,
     out: Mutex<Out>,
+    /// Memory for payloads, if both ends are on one host. Whoever is busy has it.
+    shared: OnceLock<Mutex<Writer>>,
     /// Signalled when queued bytes were sent, and at the end.
     space: Condvar,
     sender: Arc<SendThread>,
@@ -90,6 +93,7 @@ impl Connection {
             stream,
             peer: OnceLock::new(),
             out: Mutex::default(),
+            shared: OnceLock::new(),
             space: Condvar::new(),
             sender,
             limit,
@@ -118,6 +122,12 @@ impl Connection {
     pub(crate) fn set_peer(&self, peer: NodeId) {
         // The id of a connection never changes.
         let _ = self.peer.set(peer);
+    }
+
+    /// From now on, payloads go through shared memory.
+    pub(crate) fn share(&self, writer: Writer) {
+        // A connection gets memory once.
+        let _ = self.shared.set(Mutex::new(writer));
     }
 
     fn name(&self) -> NodeId {
@@ -222,6 +232,9 @@ impl Connection {
             let writing = batch.bytes;
             out.batch.bytes = writing;
             drop(out);
+            if let Some(writer) = self.shared.get() {
+                batch.share(&mut writer.lock().unwrap_or_else(PoisonError::into_inner));
+            }
             let sent = batch.send(&self.stream);
             out = self.lock();
             if out.waiting > 0 {

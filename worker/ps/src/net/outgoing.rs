@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::stream::Stream;
-use crate::core::frame::{HEADER, Header};
+use super::{shared::Writer, stream::Stream};
+use crate::core::frame::{HEADER, Header, mark_shared};
 
 /// A frame: header, keys, lens and values.
 #[derive(Clone, Debug)]
@@ -36,7 +36,22 @@ impl Outgoing {
     pub(crate) fn len(&self) -> usize {
         HEADER + self.parts.iter().map(Bytes::len).sum::<usize>()
     }
+
+    /// Puts a payload that is worth it into shared memory, if there is room. What is left for the socket says where it is.
+    fn share(&mut self, writer: &mut Writer) {
+        if self.len() - HEADER < SMALLEST_SHARED {
+            return;
+        }
+        if let Some(position) = writer.put(&self.parts) {
+            mark_shared(&mut self.header);
+            let position = Bytes::copy_from_slice(&position.to_le_bytes());
+            self.parts = [position, Bytes::new(), Bytes::new()];
+        }
+    }
 }
+
+/// Smaller payloads go through the socket: they come with their header in one call.
+const SMALLEST_SHARED: usize = 4 << 10;
 
 /// Frames that are taken from the queue together, so that small ones share a system call.
 #[derive(Debug, Default)]
@@ -44,6 +59,8 @@ pub(super) struct Batch {
     frames: VecDeque<Outgoing>,
     /// Bytes of the first frame that are sent.
     sent: usize,
+    /// How many of the frames were offered to shared memory.
+    offered: usize,
     pub(super) bytes: usize,
 }
 
@@ -63,6 +80,16 @@ impl Batch {
     pub(super) fn push(&mut self, frame: Outgoing) {
         self.bytes += frame.len();
         self.frames.push_back(frame);
+    }
+
+    /// Puts payloads of new frames into shared memory.
+    pub(super) fn share(&mut self, writer: &mut Writer) {
+        for frame in self.frames.iter_mut().skip(self.offered) {
+            let before = frame.len();
+            frame.share(writer);
+            self.bytes -= before - frame.len();
+        }
+        self.offered = self.frames.len();
     }
 
     /// Sends what the socket takes now. Returns whether everything is sent.
@@ -99,6 +126,7 @@ impl Batch {
         {
             self.sent -= first.len();
             self.frames.pop_front();
+            self.offered = self.offered.saturating_sub(1);
         }
     }
 }

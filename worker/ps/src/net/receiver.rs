@@ -1,13 +1,17 @@
-//! The receiving half of a connection: headers through a small buffer, payloads straight to where they belong.
+//! The receiving half of a connection: headers through a small buffer, payloads straight to where they belong, from the socket or
+//! from memory that both ends share.
 
 use std::{
     io::{self, IoSliceMut, Read},
     sync::Arc,
 };
 
-use super::stream::Stream;
+use super::{
+    shared::{Reader, Slot},
+    stream::Stream,
+};
 use crate::core::{
-    frame::{FrameError, HEADER, Header},
+    frame::{FrameError, HEADER, Header, POSITION, SHARED},
     opening::Stranger,
 };
 
@@ -21,6 +25,10 @@ pub(crate) struct Receiver {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Memory that the other end shares.
+    shared: Option<Reader>,
+    /// The payload that is there, from its header on until it is released.
+    slot: Option<Slot>,
     /// Whether the last payload was large. The next one will be too: only its header is read into the buffer, so that the
     /// payload is not copied.
     large: bool,
@@ -51,10 +59,17 @@ impl Receiver {
             buffer: vec![0; BUFFER].into_boxed_slice(),
             start: 0,
             end: 0,
+            shared: None,
+            slot: None,
             large: false,
             drained: false,
             ended: None,
         }
+    }
+
+    /// From now on, the other end may put payloads there.
+    pub(crate) fn share(&mut self, reader: Reader) {
+        self.shared = Some(reader);
     }
 
     fn buffered(&self) -> usize {
@@ -106,7 +121,7 @@ impl Receiver {
 
     /// Whether the buffer is too small for this frame.
     pub(crate) fn is_larger_than_buffer(header: &Header) -> bool {
-        header.payload() > (BUFFER - HEADER) as u64
+        header.on_socket() > (BUFFER - HEADER) as u64
     }
 
     /// Whether the next frames are likely to be larger than the buffer.
@@ -116,7 +131,7 @@ impl Receiver {
 
     /// Whether there is something to do for which no further byte is needed.
     pub(crate) fn has_work(&self) -> bool {
-        let complete = |header: Header| header.payload() <= (self.buffered() - HEADER) as u64;
+        let complete = |header: Header| header.on_socket() <= (self.buffered() - HEADER) as u64;
         self.ended.is_some()
             || (self.next_header()).is_some_and(|header| header.map_or(true, complete))
     }
@@ -142,13 +157,36 @@ impl Receiver {
         Ok(())
     }
 
-    /// Waits for a header. Its payload must be read next.
+    /// Waits for a header. Its payload must be read next, and then be [released](Self::release).
     pub(crate) fn header(&mut self) -> Result<Header, ReceiveError> {
         self.fill(HEADER)?;
-        let header = Header::decode(&self.head())?;
-        self.start += HEADER;
-        self.large = header.payload() >= LARGE;
+        let mut header = Header::decode(&self.head())?;
+        self.large = header.on_socket() >= LARGE;
+        if header.has(SHARED) {
+            self.fill(HEADER + POSITION)?;
+            self.start += HEADER;
+            let mut position = [0; POSITION];
+            position.copy_from_slice(&self.buffer[self.start..self.start + POSITION]);
+            self.start += POSITION;
+            let Header { kind, flags, .. } = header;
+            let unknown = FrameError::Unknown {
+                kind: kind as u8,
+                flags,
+            };
+            let shared = self.shared.as_ref().ok_or(unknown)?;
+            header.flags &= !SHARED;
+            self.slot = Some(shared.open(u64::from_le_bytes(position), &header)?);
+        } else {
+            self.start += HEADER;
+        }
         Ok(header)
+    }
+
+    /// The payload of the last header is not needed any more.
+    pub(crate) fn release(&mut self) {
+        if let (Some(_), Some(shared)) = (self.slot.take(), &self.shared) {
+            shared.release();
+        }
     }
 
     fn head(&self) -> [u8; HEADER] {
@@ -161,11 +199,20 @@ impl Receiver {
     pub(crate) fn has_frame(&self) -> bool {
         self.buffered() >= HEADER
             && Header::decode(&self.head())
-                .is_ok_and(|header| header.payload() <= (self.buffered() - HEADER) as u64)
+                .is_ok_and(|header| header.on_socket() <= (self.buffered() - HEADER) as u64)
     }
 
     /// Reads exactly these parts.
     pub(crate) fn read(&mut self, parts: &mut [&mut [u8]]) -> io::Result<()> {
+        if let (Some(slot), Some(shared)) = (&mut self.slot, &self.shared) {
+            let whole = parts
+                .iter_mut()
+                .all(|part| shared.copy(slot, part) == part.len());
+            return match whole {
+                true => Ok(()),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
         let mut slices = Vec::with_capacity(parts.len());
         for part in parts {
             let buffered = self.buffered().min(part.len());
@@ -190,6 +237,10 @@ impl Receiver {
 
     /// Reads so many bytes and forgets them.
     pub(crate) fn skip(&mut self, count: u64) -> io::Result<()> {
+        if self.slot.is_some() {
+            // It is skipped as a whole.
+            return Ok(());
+        }
         let mut left = count;
         while left > 0 {
             if self.buffered() == 0 {
@@ -203,15 +254,18 @@ impl Receiver {
         Ok(())
     }
 
-    /// Reads a payload into buffers that are used again and again.
+    /// Reads a payload into buffers that are used again and again. Values that are in shared memory stay there.
     pub(crate) fn payload<'a>(
-        &mut self,
+        &'a mut self,
         header: &Header,
         scratch: &'a mut Scratch,
     ) -> io::Result<Payload<'a>> {
         let keys = header.keys as usize;
         let lens = header.lens as usize;
         let bytes = header.value_bytes as usize;
+        if self.slot.is_some() {
+            return self.shared_payload(keys, lens, scratch);
+        }
         let words = bytes.div_ceil(8);
         // A length is a claim: memory is taken as the bytes come.
         if words <= FIRST_WORDS.max(scratch.values.len())
@@ -236,6 +290,27 @@ impl Receiver {
             keys: &scratch.keys[..keys],
             lens: &scratch.lens[..lens],
             values: &values[..bytes],
+        })
+    }
+
+    /// Keys and lens are copied before they are checked: the other end could change them.
+    fn shared_payload<'a>(
+        &'a mut self,
+        keys: usize,
+        lens: usize,
+        scratch: &'a mut Scratch,
+    ) -> io::Result<Payload<'a>> {
+        grow(&mut scratch.keys, keys);
+        grow(&mut scratch.lens, lens);
+        self.read(&mut [
+            bytemuck::cast_slice_mut(&mut scratch.keys[..keys]),
+            bytemuck::cast_slice_mut(&mut scratch.lens[..lens]),
+        ])?;
+        let place = self.slot.as_ref().zip(self.shared.as_ref());
+        Ok(Payload {
+            keys: &scratch.keys[..keys],
+            lens: &scratch.lens[..lens],
+            values: place.map_or(&[], |(slot, shared)| shared.values(slot)),
         })
     }
 

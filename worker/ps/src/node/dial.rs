@@ -14,7 +14,7 @@ use crate::{
         node::{NodeId, Role, SCHEDULER},
     },
     error::{Error, end_of_connection},
-    net::{Connection, ReceiveError, Stream, connect_once},
+    net::{Connection, End, ReceiveError, SharedMemory, Stream, connect_once},
     options::Options,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn connect(
         let rest = limit
             .saturating_sub(start.elapsed())
             .max(Duration::from_millis(1));
-        let reason = match connect_once(address, options.local, rest) {
+        let reason = match connect_once(address, options.sockets(to), rest) {
             Ok(stream) => return Ok(stream),
             Err(error) => error.to_string(),
         };
@@ -68,23 +68,33 @@ impl Node {
         to: NodeId,
         limit: Duration,
     ) -> Result<Arc<Connection>, Error> {
-        self.introduce(&stream, to, limit)?;
-        self.log(1, || format!("connected to {to}"));
-        self.adopt(stream, Some(to), false)
+        let memory = self.introduce(&stream, to, limit)?;
+        self.log(1, || {
+            let how = memory.as_ref().map_or("", |_| ", with shared memory");
+            format!("connected to {to}{how}")
+        });
+        self.adopt(stream, Some((to, memory)))
     }
 
-    /// Takes a stream into service: a connection with its receiving thread.
+    /// Takes a stream into service: a connection with its receiving thread. `dialled` says to whom, and which memory both share;
+    /// whoever is accepted says it first.
     fn adopt(
         self: &Arc<Self>,
         stream: Stream,
-        peer: Option<NodeId>,
-        accepted: bool,
+        dialled: Option<(NodeId, Option<Arc<SharedMemory>>)>,
     ) -> Result<Arc<Connection>, Error> {
+        let accepted = dialled.is_none();
+        let (peer, memory) = dialled.unzip();
         let sender = Arc::clone(&self.sender);
         // Only threads of a worker read by themselves: `may_lead`.
         let in_turns = self.options.role == Role::Worker;
         let connection = Connection::new(stream, peer, sender, self.options.send_buffer, in_turns)
             .map_err(Error::io("epoll"))?;
+        if let Some(memory) = memory.flatten() {
+            let (writer, reader) = memory.halves(End::Dialled);
+            connection.share(writer);
+            connection.turns().keep().receiver.share(reader);
+        }
         if let Some(peer) = peer {
             lock(&self.connections).insert(peer, Arc::clone(&connection));
         }
@@ -160,7 +170,7 @@ impl Node {
                     continue;
                 }
             };
-            if let Err(error) = self.adopt(stream, None, true) {
+            if let Err(error) = self.adopt(stream, None) {
                 tracing::warn!(%error, "a connection was not taken into service");
             }
         }

@@ -93,8 +93,21 @@ impl Node {
         if let Some(scheduler) = &self.scheduler {
             lock(scheduler).members.seen(peer, self.now());
         }
+        let received = self.receive_payload(connection, &header, receiver, scratch);
+        receiver.release();
+        received
+    }
+
+    fn receive_payload(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        header: &Header,
+        receiver: &mut Receiver,
+        scratch: &mut Scratch,
+    ) -> Result<(), ReceiveError> {
+        let peer = header.sender;
         match header.kind {
-            Kind::Control => self.receive_control(connection, &header, receiver, scratch),
+            Kind::Control => self.receive_control(connection, header, receiver, scratch),
             Kind::Acknowledgement => {
                 receiver.skip(header.payload())?;
                 if let Some(resends) = &self.resends {
@@ -106,12 +119,12 @@ impl Node {
                 Ok(())
             }
             Kind::Chain => {
-                let payload = receiver.payload(&header, scratch)?;
-                self.receive_chain(peer, &header, payload);
+                let payload = receiver.payload(header, scratch)?;
+                self.receive_chain(peer, header, payload);
                 Ok(())
             }
             Kind::Data | Kind::Simple => {
-                self.receive_message(connection, peer, &header, receiver, scratch)
+                self.receive_message(connection, peer, header, receiver, scratch)
             }
         }
     }

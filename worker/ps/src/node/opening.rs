@@ -1,7 +1,8 @@
-//! How a connection begins: who dials, and in a job with a key the proofs of both ends.
+//! How a connection begins: who dials, in a job with a key the proofs of both ends, and on one host the memory that they share.
 
 use std::{
     io::{self, ErrorKind, Read},
+    os::fd::OwnedFd,
     sync::Arc,
     time::Duration,
 };
@@ -11,14 +12,14 @@ use rustix::net::SendFlags;
 use super::{Control, Node};
 use crate::{
     core::{
-        node::NodeId,
+        node::{NodeId, SCHEDULER},
         opening::{
             CHALLENGE, Hello, Key, NONCE, OPENING, Opening, PROOF, Stranger, challenge, no_key,
             prove,
         },
     },
     error::{Error, end_of_connection},
-    net::{Connection, ReceiveError, Receiver, Stream},
+    net::{Connection, End, ReceiveError, Receiver, SharedMemory, Stream},
 };
 
 /// How long an accepted connection may take for each of its bytes.
@@ -27,46 +28,41 @@ const LIMIT: Duration = Duration::from_secs(30);
 const MAX_REGISTRATION: u64 = 64 << 10;
 
 impl Node {
-    /// Says who dials, and proves that this node has the key of the job. `limit` is for the answer of the other end.
+    /// Says who dials, proves that this node has the key of the job, and offers memory to a node of this host. `limit` is for the
+    /// answer of the other end.
     pub(super) fn introduce(
         &self,
         stream: &Stream,
         to: NodeId,
         limit: Duration,
-    ) -> Result<(), Error> {
-        let key = self.options.key.as_ref();
+    ) -> Result<Option<Arc<SharedMemory>>, Error> {
+        let offer = self.offer(stream, to);
         let opening = Opening {
             sender: self.id(),
-            keyed: key.is_some(),
+            keyed: self.options.key.is_some(),
+            shares: offer.is_some(),
         };
         let opening = opening.encode();
-        let Some(key) = key else {
-            return write(stream, &opening).map_err(Error::io("write"));
+        match &self.options.key {
+            None => write(stream, &opening).map_err(Error::io("write"))?,
+            Some(key) => prove_key(key, opening, stream, to, limit)?,
+        }
+        let Some((memory, fd)) = offer else {
+            return Ok(None);
         };
-        let nonce = nonce().map_err(Error::io("getrandom"))?;
-        let hello = Hello { opening, nonce };
-        let exchange = || {
-            write(stream, &[&opening[..], &nonce].concat())?;
-            stream.set_read_timeout(Some(limit))?;
-            let mut challenge = [0; CHALLENGE];
-            { stream }.read_exact(&mut challenge)?;
-            stream.set_read_timeout(None)?;
-            io::Result::Ok(challenge)
-        };
-        let challenge = exchange().map_err(|error| Error::NodeLost {
-            node: to,
-            reason: match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("it did not answer within {limit:?}")
-                }
-                _ => end_of_connection(&error),
-            },
-        })?;
-        let proof = prove(key, &hello, &challenge).map_err(|stranger| Error::Stranger {
-            node: to,
-            reason: stranger.to_string(),
-        })?;
-        write(stream, &proof).map_err(Error::io("write"))
+        memory.send(&fd, stream).map_err(Error::io("sendmsg"))?;
+        Ok(Some(memory))
+    }
+
+    /// Memory for the other end, if it is on this host. Without it, all goes through the socket.
+    fn offer(&self, stream: &Stream, to: NodeId) -> Option<(Arc<SharedMemory>, OwnedFd)> {
+        let len = self.options.shared_memory;
+        if !matches!(stream, Stream::Unix(_)) || len == 0 || to == SCHEDULER {
+            return None;
+        }
+        let created = SharedMemory::create(len);
+        let failed = |error: &io::Error| tracing::warn!(%error, "no shared memory with {to}");
+        created.inspect_err(failed).ok()
     }
 
     /// Learns who has dialled. In a job with a key, whoever does not prove it is refused.
@@ -80,7 +76,11 @@ impl Node {
         let receiver = &mut turn.receiver;
         let mut opening = [0; OPENING];
         receiver.read(&mut [&mut opening])?;
-        let Opening { sender, keyed } = Opening::decode(&opening)?;
+        let Opening {
+            sender,
+            keyed,
+            shares,
+        } = Opening::decode(&opening)?;
         match (&self.options.key, keyed) {
             (None, false) => {}
             (Some(key), true) => verify(key, opening, stream, receiver)?,
@@ -90,6 +90,16 @@ impl Node {
                 receiver.read(&mut [&mut [0; NONCE]])?;
                 write(stream, &no_key())?;
                 return Err(Stranger::OtherKey.into());
+            }
+        }
+        if shares {
+            match SharedMemory::receive(stream)? {
+                Ok(memory) => {
+                    let (writer, reader) = memory.halves(End::Accepted);
+                    connection.share(writer);
+                    receiver.share(reader);
+                }
+                Err(error) => tracing::warn!(%error, "no shared memory with {sender}"),
             }
         }
         stream.set_read_timeout(None)?;
@@ -117,6 +127,40 @@ impl Node {
         }
         Err(Stranger::NoKey.into())
     }
+}
+
+/// Proves to the node that was dialled that this one has the key, and has it prove the same.
+fn prove_key(
+    key: &Key,
+    opening: [u8; OPENING],
+    stream: &Stream,
+    to: NodeId,
+    limit: Duration,
+) -> Result<(), Error> {
+    let nonce = nonce().map_err(Error::io("getrandom"))?;
+    let hello = Hello { opening, nonce };
+    let exchange = || {
+        write(stream, &[&opening[..], &nonce].concat())?;
+        stream.set_read_timeout(Some(limit))?;
+        let mut challenge = [0; CHALLENGE];
+        { stream }.read_exact(&mut challenge)?;
+        stream.set_read_timeout(None)?;
+        io::Result::Ok(challenge)
+    };
+    let challenge = exchange().map_err(|error| Error::NodeLost {
+        node: to,
+        reason: match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("it did not answer within {limit:?}")
+            }
+            _ => end_of_connection(&error),
+        },
+    })?;
+    let proof = prove(key, &hello, &challenge).map_err(|stranger| Error::Stranger {
+        node: to,
+        reason: stranger.to_string(),
+    })?;
+    write(stream, &proof).map_err(Error::io("write"))
 }
 
 /// Has the other end prove the key.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     core::{
         membership::Newcomer,
-        node::{Role, SCHEDULER},
+        node::{NodeId, Role, SCHEDULER},
         ranges::RangeMap,
     },
     error::Error,
@@ -46,7 +46,8 @@ impl Node {
                     Stream::Unix(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
                 };
                 let own = SocketAddr::new(own, 0);
-                let listener = Listener::bind(own, options.local).map_err(Error::io("bind"))?;
+                let sockets = options.sockets(NodeId(0));
+                let listener = Listener::bind(own, sockets).map_err(Error::io("bind"))?;
                 (listener, Some(stream))
             }
         };
@@ -170,7 +171,7 @@ impl Node {
 
 fn listen_as_scheduler(options: &Options) -> Result<Listener, Error> {
     let address = options.scheduler;
-    Listener::bind(address, options.local).map_err(|error| Error::PortTaken {
+    Listener::bind(address, options.sockets(SCHEDULER)).map_err(|error| Error::PortTaken {
         address,
         reason: error.to_string(),
     })

@@ -64,6 +64,12 @@ impl Node {
         }
     }
 
+    /// Whether the process has memory in common with another node.
+    pub(crate) fn shares_memory(&self) -> bool {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
+        maps.contains("memfd:elasticrun-ps")
+    }
+
     /// Waits for a line that contains the text, and returns it.
     pub(crate) fn expect(&mut self, text: &str) -> String {
         let deadline = Instant::now() + LIMIT;

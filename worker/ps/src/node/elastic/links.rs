@@ -112,7 +112,7 @@ impl Node {
                 return;
             }
             let dialled = self.address_of(to).and_then(|address| {
-                let stream = connect_once(address, self.options.local, ATTEMPT).ok()?;
+                let stream = connect_once(address, self.options.sockets(to), ATTEMPT).ok()?;
                 self.open(stream, to, self.options.heartbeat_timeout).ok()
             });
             if dialled.is_some() {
