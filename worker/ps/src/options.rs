@@ -66,6 +66,8 @@ pub struct Options {
     pub heartbeat_interval: Duration,
     /// Silence after which a node is dead.
     pub heartbeat_timeout: Duration,
+    /// How long barriers wait for a process in the place of a dead one. 0: they end with an error at once.
+    pub replace_timeout: Duration,
     /// Acknowledge messages, and repeat those that are not acknowledged for so long.
     pub resend: Option<Duration>,
     /// Percentage of received messages that are dropped, for tests.
@@ -101,6 +103,7 @@ impl Options {
             handler_timeout: Duration::from_secs(10),
             heartbeat_interval: Duration::from_secs(1),
             heartbeat_timeout: Duration::from_secs(5),
+            replace_timeout: Duration::ZERO,
             resend: None,
             drop_percent: 0,
             send_buffer: 64 << 20,
@@ -151,6 +154,11 @@ impl Options {
         if self.elastic && self.resend.is_some() {
             return bad(
                 "PS_RESEND has no use with PS_ELASTIC=1, which sends again what is lost: leave it out",
+            );
+        }
+        if self.elastic && !self.replace_timeout.is_zero() {
+            return bad(
+                "ELASTICRUN_PS_REPLACE_TIMEOUT has no use with PS_ELASTIC=1, where nodes come and go: leave it out",
             );
         }
         if self.shared_memory > MAX_SHARED {

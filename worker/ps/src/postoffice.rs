@@ -83,6 +83,11 @@ impl Postoffice {
         self.options().elastic && self.role() == Role::Worker
     }
 
+    /// Whether this process has taken the place of a dead one, under its id ([`Options::replace_timeout`]).
+    pub fn is_recovery(&self) -> bool {
+        self.node().incarnation() > 0
+    }
+
     /// The role.
     pub fn role(&self) -> Role {
         self.node().options.role

@@ -101,7 +101,7 @@ impl Options {
     /// `DMLC_PS_ROOT_PORT`, `DMLC_RANK`, `DMLC_NODE_HOST`, `DMLC_INTERFACE`, `DMLC_LOCAL`, `DMLC_PS_VAN_TYPE`, `PS_RESEND`,
     /// `PS_RESEND_TIMEOUT` (milliseconds), `PS_DROP_MSG` (percent), `PS_HEARTBEAT_INTERVAL` and `PS_HEARTBEAT_TIMEOUT` (seconds),
     /// `PS_VERBOSE`. `PS_ELASTIC` and `PS_REPLICAS` make the servers elastic. Timeouts that ps-lite does not have are
-    /// `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), the limit of bytes
+    /// `ELASTICRUN_PS_START_TIMEOUT`, `ELASTICRUN_PS_REPLACE_TIMEOUT`, `ELASTICRUN_PS_REQUEST_TIMEOUT` and `ELASTICRUN_PS_HANDLER_TIMEOUT` (seconds), the limit of bytes
     /// that wait to be sent is `ELASTICRUN_PS_SEND_BUFFER`, that of memory which nodes of a host share is `ELASTICRUN_PS_SHARED_MEMORY`, snapshots are taken with `ELASTICRUN_PS_SNAPSHOTS` and
     /// `ELASTICRUN_PS_SNAPSHOT_INTERVAL` (seconds), and the key of the job is `ELASTICRUN_PS_KEY`.
     ///
@@ -154,6 +154,10 @@ impl Options {
             ("PS_HEARTBEAT_INTERVAL", &mut options.heartbeat_interval),
             ("PS_HEARTBEAT_TIMEOUT", &mut options.heartbeat_timeout),
             ("ELASTICRUN_PS_START_TIMEOUT", &mut options.start_timeout),
+            (
+                "ELASTICRUN_PS_REPLACE_TIMEOUT",
+                &mut options.replace_timeout,
+            ),
             (
                 "ELASTICRUN_PS_REQUEST_TIMEOUT",
                 &mut options.request_timeout,
@@ -349,7 +353,9 @@ mod tests {
         assert!(error(&[("PS_HEARTBEAT_TIMEOUT", "0.5")]).contains("longer"));
         assert!(error(&[("ELASTICRUN_PS_SHARED_MEMORY", "1099511627777")]).contains("at most"));
         assert!(error(&[("PS_REPLICAS", "1")]).contains("PS_ELASTIC=1"));
-        assert!(error(&[("PS_ELASTIC", "1"), ("PS_RESEND", "1")]).contains("leave it out"));
+        for other in [("PS_RESEND", "1"), ("ELASTICRUN_PS_REPLACE_TIMEOUT", "3")] {
+            assert!(error(&[("PS_ELASTIC", "1"), other]).contains("leave it out"));
+        }
         assert_eq!(
             options(&[("PS_ELASTIC", "1"), ("PS_REPLICAS", "2")])
                 .unwrap()

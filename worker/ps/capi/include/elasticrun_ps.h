@@ -64,6 +64,9 @@ uint32_t erps_my_role(const erps_node *node);
 uint32_t erps_num_servers(const erps_node *node);
 uint32_t erps_num_workers(const erps_node *node);
 
+/* 1 if this process has taken the place of a dead one, under its id: ELASTICRUN_PS_REPLACE_TIMEOUT. Else 0. */
+uint32_t erps_is_recovery(const erps_node *node);
+
 /* Waits until all nodes of a group are here. */
 int erps_barrier(const erps_node *node, uint32_t group);
 

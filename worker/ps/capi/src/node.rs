@@ -95,6 +95,8 @@ number!(/// Number of servers.
     erps_num_servers, node => node.postoffice.num_servers());
 number!(/// Number of workers.
     erps_num_workers, node => node.postoffice.num_workers());
+number!(/// 1 if this process has taken the place of a dead one, else 0.
+    erps_is_recovery, node => u32::from(node.postoffice.is_recovery()));
 
 /// Waits for a group.
 ///

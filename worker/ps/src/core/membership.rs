@@ -17,6 +17,13 @@ pub(crate) struct Member {
     pub id: NodeId,
     /// Its address.
     pub address: SocketAddr,
+    /// How many processes have had this id before: a dead node may be replaced under its id.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub incarnation: u16,
+}
+
+fn is_first(incarnation: &u16) -> bool {
+    *incarnation == 0
 }
 
 /// What a node says of itself when it registers.
@@ -26,7 +33,7 @@ pub(crate) struct Newcomer {
     pub role: Role,
     /// Where it accepts connections.
     pub address: SocketAddr,
-    /// The rank that it gets unless another node has it, or has had it.
+    /// The rank that it gets unless another node has it or, in an open job, has had it.
     pub rank: Option<u32>,
     /// How many workers there are, as it knows.
     pub workers: u32,
@@ -61,8 +68,11 @@ pub(crate) struct Membership {
     members: BTreeMap<NodeId, Member>,
     last_seen: BTreeMap<NodeId, Duration>,
     left: BTreeSet<NodeId>,
-    dead: BTreeSet<NodeId>,
-    /// Whether further nodes may join. Ranks are never given twice.
+    /// The dead, and when they died.
+    dead: BTreeMap<NodeId, Duration>,
+    /// How long barriers wait for a process in the place of a dead one.
+    patience: Duration,
+    /// Whether further nodes may join. Ranks are never given twice then; otherwise a newcomer may take the place of a dead node.
     open: bool,
 }
 
@@ -76,9 +86,15 @@ impl Membership {
             members: BTreeMap::new(),
             last_seen: BTreeMap::new(),
             left: BTreeSet::new(),
-            dead: BTreeSet::new(),
+            dead: BTreeMap::new(),
+            patience: Duration::ZERO,
             open: false,
         }
+    }
+
+    /// Barriers wait so long for a process in the place of a dead one.
+    pub(crate) fn await_replacements(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// From now on further nodes may join than the job begins with.
@@ -86,7 +102,7 @@ impl Membership {
         self.open = true;
     }
 
-    /// Registers a node, and gives it the rank that it wants, or the next one of its role.
+    /// Registers a node, and gives it the rank that it wants, or the next one of its role, or that of a dead node.
     ///
     /// # Errors
     /// The role has no rank left.
@@ -98,16 +114,26 @@ impl Membership {
             Role::Worker => (self.workers, "WORKER", NodeId::worker),
         };
         let count_or_more = if self.open { u32::MAX / 4 } else { count };
-        let wanted = newcomer.rank.filter(|rank| *rank < count_or_more);
-        let free = (wanted.into_iter().chain(0..count_or_more))
-            .map(id)
-            .find(|id| !self.members.contains_key(id));
-        let id = free.ok_or(JoinError::Full {
+        let wanted = newcomer.rank.filter(|rank| *rank < count_or_more).map(id);
+        let is_free = |id: &NodeId| !self.members.contains_key(id);
+        let is_vacant = |id: &NodeId| !self.open && self.dead.contains_key(id);
+        let found = wanted
+            .filter(|id| is_free(id) || is_vacant(id))
+            .or_else(|| (0..count_or_more).map(id).find(is_free))
+            .or_else(|| (0..count).map(id).find(is_vacant));
+        let id = found.ok_or(JoinError::Full {
             role,
             count,
             variable,
         })?;
-        self.members.insert(id, Member { id, address });
+        self.dead.remove(&id);
+        let before = self.members.get(&id);
+        let member = Member {
+            id,
+            address,
+            incarnation: before.map_or(0, |before| before.incarnation.saturating_add(1)),
+        };
+        self.members.insert(id, member);
         self.last_seen.insert(id, now);
         if role == Role::Worker {
             self.expected = newcomer.workers;
@@ -147,37 +173,54 @@ impl Membership {
         self.left.insert(node);
     }
 
-    /// The connection to a node broke. Returns whether this is its death.
-    pub(crate) fn disconnected(&mut self, node: NodeId) -> bool {
+    /// The connection to a node broke. Returns the node if this is its death.
+    pub(crate) fn disconnected(&mut self, node: NodeId, now: Duration) -> Option<Member> {
         let died = self.members.contains_key(&node)
             && !self.left.contains(&node)
-            && self.dead.insert(node);
+            && !self.dead.contains_key(&node);
         if died {
+            self.dead.insert(node, now);
             self.expect_no_more_than_live();
         }
-        died
+        self.member(node).filter(|_| died)
     }
 
     /// Declares those dead that were silent for `timeout`, and returns them.
-    pub(crate) fn expire(&mut self, now: Duration, timeout: Duration) -> Vec<NodeId> {
+    pub(crate) fn expire(&mut self, now: Duration, timeout: Duration) -> Vec<Member> {
         let silent = self
             .last_seen
             .iter()
             .filter(|(_, seen)| **seen + timeout <= now);
         let silent: Vec<_> = silent
             .map(|(&node, _)| node)
-            .filter(|node| !self.left.contains(node) && !self.dead.contains(node))
+            .filter(|node| !self.left.contains(node) && !self.dead.contains_key(node))
             .collect();
-        self.dead.extend(&silent);
+        self.dead.extend(silent.iter().map(|node| (*node, now)));
         if !silent.is_empty() {
             self.expect_no_more_than_live();
         }
         silent
+            .into_iter()
+            .filter_map(|node| self.member(node))
+            .collect()
     }
 
-    /// The nodes that have died or left: they come to no barrier any more.
-    pub(crate) fn gone(&self) -> BTreeSet<NodeId> {
-        self.dead.union(&self.left).copied().collect()
+    /// The nodes that have left, or have died and are not awaited any more: they come to no barrier.
+    pub(crate) fn gone(&self, now: Duration) -> BTreeSet<NodeId> {
+        let given_up = |died: &Duration| *died + self.patience <= now;
+        let dead = self.dead.iter().filter(|(_, died)| given_up(died));
+        let dead = dead.map(|(node, _)| *node);
+        dead.chain(self.left.iter().copied()).collect()
+    }
+
+    /// Whether somebody may come in the place of a dead node.
+    pub(crate) fn awaits_replacements(&self) -> bool {
+        !self.patience.is_zero() && !self.dead.is_empty()
+    }
+
+    /// What is known of a node.
+    pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
+        self.members.get(&node).copied()
     }
 
     /// All that have registered.
@@ -210,7 +253,7 @@ impl Membership {
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> {
         let members = self.members.keys().copied();
         members.filter(|node| {
-            !self.dead.contains(node) && !self.left.contains(node) && *node != SCHEDULER
+            !self.dead.contains_key(node) && !self.left.contains(node) && *node != SCHEDULER
         })
     }
 }
@@ -259,6 +302,48 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_takes_the_place_of_a_dead_node() {
+        let mut members = Membership::new(2, 2);
+        for role in [Role::Server, Role::Server, Role::Worker, Role::Worker] {
+            members.join(newcomer(role), at(0)).unwrap();
+        }
+        assert!(members.join(newcomer(Role::Server), at(1)).is_err());
+        let incarnation = |members: &Membership, id| members.member(id).unwrap().incarnation;
+        for times in 1..3 {
+            assert!(members.disconnected(NodeId::server(1), at(1)).is_some());
+            assert!(members.join(newcomer(Role::Worker), at(1)).is_err());
+            let back = members.join(newcomer(Role::Server), at(1));
+            assert_eq!(back, Ok(NodeId::server(1)));
+            assert_eq!(incarnation(&members, NodeId::server(1)), times);
+            assert_eq!(members.gone(at(1)).len(), 0);
+        }
+        // It is heard of from its registration on.
+        assert_eq!(members.expire(at(2), at(2)).len(), 3);
+        // The rank that it wants, if it may have it.
+        assert_eq!(members.join(worker(1, 2), at(2)), Ok(NodeId::worker(1)));
+        assert_eq!(members.join(worker(1, 2), at(2)), Ok(NodeId::worker(0)));
+        // One that has finished is not replaced.
+        members.leave(NodeId::worker(0));
+        assert!(members.join(worker(0, 2), at(2)).is_err());
+    }
+
+    #[test]
+    fn barriers_await_a_replacement_for_a_while() {
+        let mut members = Membership::new(1, 1);
+        members.await_replacements(at(5));
+        let server = members.join(newcomer(Role::Server), at(0)).unwrap();
+        assert!(!members.awaits_replacements());
+        members.disconnected(server, at(2));
+        assert!(members.awaits_replacements());
+        assert_eq!(members.gone(at(6)).len(), 0);
+        assert!(members.gone(at(7)).contains(&server));
+        assert_eq!(members.living().count(), 0);
+        members.join(newcomer(Role::Server), at(8)).unwrap();
+        assert!(!members.awaits_replacements());
+        assert_eq!(members.gone(at(8)).len(), 0);
+    }
+
+    #[test]
     fn barriers_wait_for_as_many_workers_as_the_newest_one_says() {
         let mut members = Membership::new(1, 1);
         members.open();
@@ -268,9 +353,9 @@ mod tests {
         assert!(waits(&members), "the second one is starting");
         let second = members.join(worker(1, 2), at(0)).unwrap();
         assert!(!waits(&members));
-        members.disconnected(second);
+        members.disconnected(second, at(1));
         assert!(!waits(&members), "survivors go on");
-        members.disconnected(first);
+        members.disconnected(first, at(1));
         assert!(waits(&members), "others will come");
         for rank in 0..3 {
             assert!(waits(&members));
@@ -315,7 +400,7 @@ mod tests {
         let mut join = |role| members.join(newcomer(role), at(0)).unwrap();
         let (server, first) = (join(Role::Server), join(Role::Worker));
         assert_eq!(members.present(ALL_NODES), [server, first, SCHEDULER]);
-        assert!(members.disconnected(first));
+        assert!(members.disconnected(first, at(1)).is_some());
         assert_eq!(members.present(ALL_NODES), [], "the only worker is dead");
         assert_eq!(members.present(SERVER_GROUP), [server]);
         let second = members.join(newcomer(Role::Worker), at(1)).unwrap();
@@ -337,12 +422,17 @@ mod tests {
         }
         members.seen(NodeId::server(0), at(9));
         members.leave(NodeId::worker(0));
-        assert!(!members.disconnected(NodeId::worker(0)));
-        assert!(members.disconnected(NodeId::worker(1)));
-        assert!(!members.disconnected(NodeId::worker(1)));
-        assert_eq!(members.expire(at(10), at(5)), [NodeId::worker(2)]);
+        assert!(members.disconnected(NodeId::worker(0), at(9)).is_none());
+        let death = members.disconnected(NodeId::worker(1), at(9));
+        assert_eq!(death.map(|member| member.id), Some(NodeId::worker(1)));
+        assert!(members.disconnected(NodeId::worker(1), at(9)).is_none());
+        let silent = members.expire(at(10), at(5));
+        assert_eq!(
+            silent.iter().map(|it| it.id).collect::<Vec<_>>(),
+            [NodeId::worker(2)]
+        );
         assert_eq!(members.expire(at(10), at(5)), []);
-        let gone: Vec<_> = members.gone().into_iter().collect();
+        let gone: Vec<_> = members.gone(at(10)).into_iter().collect();
         assert_eq!(gone, [0, 1, 2].map(NodeId::worker));
         assert_eq!(members.living().collect::<Vec<_>>(), [NodeId::server(0)]);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dials                                                         accepts
-//!   Opening: 8 magic, 4 id, 4 flags                           ->
+//!   Opening: 8 magic, 4 id, 2 flags, 2 incarnation            ->
 //!   32 nonce, if it has a key                                 ->
 //!                      <- Challenge: 8 verdict, 32 nonce, 32 mac(accepts, opening, nonce, verdict, nonce)
 //!   Proof: 32 mac(dials, opening, nonce, challenge)           ->
@@ -32,9 +32,9 @@ pub(crate) const PROOF: usize = 32;
 /// The last byte is the version of opening and frames.
 const MAGIC: [u8; 8] = *b"ERPS\0\0\0\x02";
 /// The flag of a sender that has a key.
-const KEYED: u32 = 1;
+const KEYED: u16 = 1;
 /// The flag of a sender that offers shared memory.
-const SHARES: u32 = 2;
+const SHARES: u16 = 2;
 /// What the challenge of a node with a key begins with.
 const WELCOME: u64 = 1;
 /// What that of a node without one begins with.
@@ -92,6 +92,8 @@ pub(crate) struct Hello {
 pub(crate) struct Opening {
     /// 0 until it has an id.
     pub(crate) sender: NodeId,
+    /// How many processes have had that id before.
+    pub(crate) incarnation: u16,
     /// Whether it has a key, and a nonce follows.
     pub(crate) keyed: bool,
     /// Whether it offers memory for payloads, whose descriptor follows behind the proof.
@@ -103,8 +105,9 @@ impl Opening {
         let mut bytes = [0; OPENING];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.sender.0.to_le_bytes());
-        let flags = u32::from(self.keyed) * KEYED + u32::from(self.shares) * SHARES;
-        bytes[12..].copy_from_slice(&flags.to_le_bytes());
+        let flags = u16::from(self.keyed) * KEYED + u16::from(self.shares) * SHARES;
+        bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes
     }
 
@@ -121,8 +124,9 @@ impl Opening {
         };
         Ok(Self {
             sender: NodeId(word(8)),
-            keyed: word(12) & KEYED != 0,
-            shares: word(12) & SHARES != 0,
+            incarnation: (word(12) >> 16) as u16,
+            keyed: word(12) as u16 & KEYED != 0,
+            shares: word(12) as u16 & SHARES != 0,
         })
     }
 }
@@ -197,6 +201,7 @@ mod tests {
     fn hello() -> Hello {
         let opening = Opening {
             sender: NodeId(9),
+            incarnation: 0,
             keyed: true,
             shares: false,
         };
@@ -215,6 +220,7 @@ mod tests {
         for (keyed, shares) in [(false, false), (true, false), (false, true), (true, true)] {
             let opening = Opening {
                 sender: NodeId(9),
+                incarnation: 0x1234,
                 keyed,
                 shares,
             };

@@ -44,7 +44,7 @@ const CORKED_BYTES: usize = 32 << 10;
 pub(crate) struct Connection {
     stream: Arc<Stream>,
     turns: Turns,
-    peer: OnceLock<NodeId>,
+    peer: OnceLock<(NodeId, u16)>,
     out: Mutex<Out>,
     /// Memory for payloads, if both ends are on one host. Whoever is busy has it.
     shared: OnceLock<Mutex<Writer>>,
@@ -82,7 +82,7 @@ impl Out {
 impl Connection {
     pub(crate) fn new(
         stream: Stream,
-        peer: Option<NodeId>,
+        peer: Option<(NodeId, u16)>,
         sender: Arc<SendThread>,
         limit: usize,
         in_turns: bool,
@@ -99,8 +99,8 @@ impl Connection {
             limit,
             corked: AtomicBool::new(false),
         };
-        if let Some(peer) = peer {
-            connection.set_peer(peer);
+        if let Some((peer, incarnation)) = peer {
+            connection.set_peer(peer, incarnation);
         }
         Ok(Arc::new(connection))
     }
@@ -116,12 +116,17 @@ impl Connection {
 
     /// The other end. `None` until it has registered.
     pub(crate) fn peer(&self) -> Option<NodeId> {
-        self.peer.get().copied()
+        self.peer.get().map(|(peer, _)| *peer)
     }
 
-    pub(crate) fn set_peer(&self, peer: NodeId) {
+    /// How many processes have had the id of the other end before.
+    pub(crate) fn incarnation(&self) -> u16 {
+        self.peer.get().map_or(0, |(_, incarnation)| *incarnation)
+    }
+
+    pub(crate) fn set_peer(&self, peer: NodeId, incarnation: u16) {
         // The id of a connection never changes.
-        let _ = self.peer.set(peer);
+        let _ = self.peer.set((peer, incarnation));
     }
 
     /// From now on, payloads go through shared memory.

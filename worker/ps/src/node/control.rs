@@ -30,7 +30,7 @@ pub(crate) enum Control {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         late: bool,
     },
-    /// Further nodes of an elastic job.
+    /// Nodes that have come since: further ones of an elastic job, or some in the place of dead ones.
     Members { members: Vec<Member> },
     /// An elastic server is ready to serve.
     Ready { apps: Vec<App> },
@@ -71,10 +71,23 @@ pub(crate) enum Control {
     /// A sign of life. The scheduler answers with the same.
     Heartbeat,
     /// These nodes are dead.
-    Dead { nodes: Vec<NodeId>, reason: String },
+    Dead { deaths: Vec<Death> },
     /// A server of an elastic job sends its answers to this worker over this connection from now on. Those over an earlier one may be
     /// lost.
     Opened,
-    /// This node ends, and all is well.
-    Bye,
+    /// This node ends. It knows of these deaths, which may be the reason.
+    Bye {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        deaths: Vec<Death>,
+    },
+}
+
+/// The end of a node without a goodbye.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Death {
+    pub(crate) node: NodeId,
+    /// Which process of that id.
+    #[serde(default)]
+    pub(crate) incarnation: u16,
+    pub(crate) reason: String,
 }

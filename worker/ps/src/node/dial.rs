@@ -88,7 +88,8 @@ impl Node {
         let sender = Arc::clone(&self.sender);
         // Only threads of a worker read by themselves: `may_lead`.
         let in_turns = self.options.role == Role::Worker;
-        let connection = Connection::new(stream, peer, sender, self.options.send_buffer, in_turns)
+        let known = peer.map(|peer| (peer, self.incarnations.of(peer)));
+        let connection = Connection::new(stream, known, sender, self.options.send_buffer, in_turns)
             .map_err(Error::io("epoll"))?;
         if let Some(memory) = memory.flatten() {
             let (writer, reader) = memory.halves(End::Dialled);
@@ -133,7 +134,7 @@ impl Node {
 
     /// Learns who has dialled.
     fn read_opening(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<(), ReceiveError> {
-        let peer = self.welcome(connection).inspect_err(|error| {
+        let (peer, incarnation) = self.welcome(connection).inspect_err(|error| {
             if !matches!(error, ReceiveError::Io(_)) {
                 tracing::warn!("a connection to this node was refused: {error}");
             }
@@ -145,7 +146,13 @@ impl Node {
             lock(&self.strangers).push(Arc::clone(connection));
             return Ok(());
         }
-        connection.set_peer(peer);
+        let known = self.incarnations.of(peer);
+        if incarnation < known {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+        }
+        // It may be here before the scheduler has said so.
+        self.came_back(peer, incarnation, None);
+        connection.set_peer(peer, incarnation);
         self.log(1, || format!("accepted {peer}"));
         // If both have dialled, each keeps the one that it has.
         lock(&self.connections)
@@ -184,6 +191,11 @@ impl Node {
             connection.stream().shutdown();
             return;
         };
+        if connection.incarnation() < self.incarnations.of(peer) {
+            // Another process has its id.
+            connection.stream().shutdown();
+            return;
+        }
         let reason = match error {
             Some(ReceiveError::Frame(error)) => error.to_string(),
             Some(ReceiveError::Stranger(stranger)) => stranger.to_string(),

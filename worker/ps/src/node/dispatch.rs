@@ -282,13 +282,11 @@ impl Node {
                 lock(&self.waiting).released(group, number, dead);
                 self.changed.notify_all();
             }
-            Control::Dead { nodes, reason } => {
-                for node in nodes {
-                    self.lose(node, &reason);
-                    self.elastic_death(node);
-                }
-            }
-            Control::Bye => {
+            Control::Dead { deaths } => self.declared_dead(deaths),
+            Control::Members { members } if self.elastic.is_none() => self.members_came(&members),
+            Control::Bye { deaths } => {
+                // First: they are why this node ends.
+                self.died(&deaths);
                 if let Some(peer) = connection.peer() {
                     lock(&self.waiting).left.insert(peer);
                     for app in self.registry.apps() {
@@ -312,6 +310,7 @@ impl Node {
         members: &[Member],
         late: bool,
     ) {
+        self.incarnations_at_start(members);
         let addresses = addresses(members, self.options.scheduler);
         // The first one counts.
         let _ = self.roster.set(Roster {

@@ -6,8 +6,10 @@ mod control;
 mod dial;
 pub(crate) mod dispatch;
 mod elastic;
+mod incarnations;
 mod lead;
 mod opening;
+mod registration;
 mod registry;
 mod resends;
 mod saved_ranges;
@@ -29,8 +31,9 @@ use std::{
 
 use background::Background;
 use bytes::Bytes;
-use control::Control;
+use control::{Control, Death};
 pub(crate) use elastic::Elastic;
+use incarnations::Incarnations;
 pub(crate) use registry::{AnswerSink, Registry, RequestSink};
 use resends::Resends;
 use scheduler::Scheduler;
@@ -77,6 +80,7 @@ pub(crate) struct Node {
     /// Connections of nodes that have not registered.
     strangers: Mutex<Vec<Arc<Connection>>>,
     lost: Mutex<BTreeMap<NodeId, Error>>,
+    incarnations: Incarnations,
     waiting: Mutex<Waiting>,
     changed: Condvar,
     resends: Option<Resends>,
@@ -213,7 +217,7 @@ impl Node {
     fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         let roster = self.roster.get();
         let known = roster.and_then(|roster| roster.addresses.get(&node).copied());
-        known.or_else(|| self.elastic.as_ref()?.address(node))
+        (self.incarnations.address(node).or(known)).or_else(|| self.elastic.as_ref()?.address(node))
     }
 
     /// The connection to a node, if there is one.

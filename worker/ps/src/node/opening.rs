@@ -39,6 +39,7 @@ impl Node {
         let offer = self.offer(stream, to);
         let opening = Opening {
             sender: self.id(),
+            incarnation: self.incarnation(),
             keyed: self.options.key.is_some(),
             shares: offer.is_some(),
         };
@@ -69,7 +70,7 @@ impl Node {
     pub(super) fn welcome(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
-    ) -> Result<NodeId, ReceiveError> {
+    ) -> Result<(NodeId, u16), ReceiveError> {
         let stream = connection.stream();
         stream.set_read_timeout(Some(LIMIT))?;
         let mut turn = connection.turns().keep();
@@ -78,6 +79,7 @@ impl Node {
         receiver.read(&mut [&mut opening])?;
         let Opening {
             sender,
+            incarnation,
             keyed,
             shares,
         } = Opening::decode(&opening)?;
@@ -103,7 +105,7 @@ impl Node {
             }
         }
         stream.set_read_timeout(None)?;
-        Ok(sender)
+        Ok((sender, incarnation))
     }
 
     /// The other end has no key. It dials the scheduler first, and learns there what is missing.
@@ -111,7 +113,7 @@ impl Node {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         receiver: &mut Receiver,
-    ) -> Result<NodeId, ReceiveError> {
+    ) -> Result<(NodeId, u16), ReceiveError> {
         if self.scheduler.is_some() {
             // Bytes that are not read would end the connection before the answer is read.
             let header = receiver.header()?;

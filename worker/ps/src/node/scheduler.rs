@@ -1,8 +1,8 @@
-//! What only the scheduler does: registrations, barriers, the dead.
+//! What only the scheduler does: barriers, the dead, the orders of the coordinator.
 
 use std::sync::Arc;
 
-use super::{Control, Node, lock, snapshots::Snapshots};
+use super::{Control, Death, Node, lock, registration::Candidate, snapshots::Snapshots};
 use crate::{
     core::{
         barrier::{Barriers, Release},
@@ -10,7 +10,7 @@ use crate::{
             coordinator::{Action, Coordinator},
             message::{Order, Report},
         },
-        membership::Membership,
+        membership::{Member, Membership},
         node::{ALL_NODES, Group, NodeId, Role, SCHEDULER},
     },
     error::Error,
@@ -22,7 +22,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Scheduler {
     pub(super) members: Membership,
-    barriers: Barriers,
+    pub(super) barriers: Barriers,
+    /// Processes that may take the place of a node whose death is not known yet.
+    pub(super) candidates: Vec<Candidate>,
     /// Only in an elastic job.
     pub(super) coordinator: Option<Coordinator>,
     /// This node waits for all others to end.
@@ -40,6 +42,7 @@ impl Scheduler {
         if options.elastic {
             members.open();
         }
+        members.await_replacements(options.replace_timeout);
         let mut coordinator =
             (options.elastic).then(|| Coordinator::new(servers, options.replicas));
         let (snapshots, newest) = Snapshots::open(options)?.unzip();
@@ -49,6 +52,7 @@ impl Scheduler {
         Ok(Self {
             members,
             barriers: Barriers::default(),
+            candidates: Vec::new(),
             coordinator,
             ends: false,
             snapshots,
@@ -77,34 +81,7 @@ impl Node {
             None => return Some(message),
         };
         match message {
-            Control::Register(newcomer) => {
-                let address = newcomer.address;
-                let joined = lock(scheduler).members.join(newcomer, self.now());
-                match joined {
-                    Ok(id) => {
-                        connection.set_peer(id);
-                        lock(&self.connections).insert(id, Arc::clone(connection));
-                        lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
-                        let (servers, workers) = {
-                            let mut scheduler = lock(scheduler);
-                            let is_worker = id.role() == Some(Role::Worker);
-                            let snapshots = scheduler.snapshots.as_mut().filter(|_| is_worker);
-                            snapshots
-                                .into_iter()
-                                .for_each(|it| it.schedule.worker_came());
-                            scheduler.members.awaited()
-                        };
-                        self.log(1, || {
-                            format!("{id} is at {address}; {servers} servers and {workers} workers are missing")
-                        });
-                        self.admit(id, connection);
-                    }
-                    Err(error) => {
-                        let reason = error.to_string();
-                        let _ = self.send_control(connection, &Control::Refused { reason });
-                    }
-                }
-            }
+            Control::Register(newcomer) => self.registers(connection, newcomer),
             Control::Barrier { group } => {
                 if let Some(peer) = connection.peer() {
                     self.arrived(peer, group);
@@ -113,41 +90,18 @@ impl Node {
             Control::Heartbeat => {
                 let _ = self.send_control(connection, &Control::Heartbeat);
             }
-            Control::Bye => {
+            Control::Bye { .. } => {
                 if let Some(peer) = connection.peer() {
                     lock(scheduler).members.leave(peer);
                     self.coordinate(|coordinator| coordinator.died(peer));
                     self.end_barriers();
                 }
-                return Some(Control::Bye);
+                // This node knows better who is dead.
+                return Some(Control::Bye { deaths: Vec::new() });
             }
             other => return self.coordinator_message(connection, other),
         }
         None
-    }
-
-    /// Tells everyone, once all are there.
-    fn send_roster(self: &Arc<Self>) {
-        let Some(scheduler) = &self.scheduler else {
-            return;
-        };
-        let Some(members) = lock(scheduler).members.roster() else {
-            return;
-        };
-        let (servers, workers) = (self.options.servers, self.options.workers);
-        self.set_roster(SCHEDULER, (servers, workers), &members, false);
-        let connections = lock(&self.connections).clone();
-        for (id, connection) in connections {
-            let members = members.clone();
-            let roster = Control::Roster {
-                id,
-                servers,
-                workers,
-                members,
-                late: false,
-            };
-            let _ = self.send_control(&connection, &roster);
-        }
     }
 
     /// A node has arrived at a barrier.
@@ -158,7 +112,7 @@ impl Node {
         let (servers, workers) = self.counts();
         let release = {
             let mut scheduler = lock(scheduler);
-            let gone = scheduler.members.gone();
+            let gone = scheduler.members.gone(self.now());
             let members = scheduler.members_of(group, (servers, workers));
             scheduler.barriers.arrive(group, node, &members, &gone)
         };
@@ -201,8 +155,9 @@ impl Node {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
-        if lock(scheduler).members.disconnected(node) {
-            self.declare_dead(&[node], reason);
+        let died = lock(scheduler).members.disconnected(node, self.now());
+        if let Some(member) = died {
+            self.declare_dead(&[member], reason);
         }
     }
 
@@ -212,26 +167,39 @@ impl Node {
             return;
         };
         let timeout = self.options.heartbeat_timeout;
-        let silent = lock(scheduler).members.expire(self.now(), timeout);
+        let (silent, awaits) = {
+            let members = &mut lock(scheduler).members;
+            let silent = members.expire(self.now(), timeout);
+            (silent, members.awaits_replacements())
+        };
         if silent.is_empty() {
+            // The time for one may be over.
+            if awaits {
+                self.end_barriers();
+            }
+            self.refuse_those_that_wait();
             return;
         }
         let reason = format!("nothing was heard of it for {timeout:?}");
-        for node in &silent {
-            self.lose(*node, &reason);
+        for member in &silent {
+            self.lose(member.id, &reason);
         }
         self.declare_dead(&silent, &reason);
     }
 
     /// Tells all others, and ends the barriers that wait for these nodes.
-    fn declare_dead(self: &Arc<Self>, nodes: &[NodeId], reason: &str) {
+    fn declare_dead(self: &Arc<Self>, dead: &[Member], reason: &str) {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
         let living: Vec<_> = lock(scheduler).members.living().collect();
-        let message = Control::Dead {
-            nodes: nodes.to_vec(),
+        let deaths = dead.iter().map(|member| Death {
+            node: member.id,
+            incarnation: member.incarnation,
             reason: reason.to_owned(),
+        });
+        let message = Control::Dead {
+            deaths: deaths.collect(),
         };
         for node in living {
             let connection = lock(&self.connections).get(&node).cloned();
@@ -239,10 +207,11 @@ impl Node {
                 let _ = self.send_control(&connection, &message);
             }
         }
-        for node in nodes {
-            self.coordinate(|coordinator| coordinator.died(*node));
+        for member in dead {
+            self.coordinate(|coordinator| coordinator.died(member.id));
         }
         self.end_barriers();
+        self.replace_dead();
     }
 
     /// Ends the barriers that wait for nodes that have died or left: they will not come.
@@ -253,7 +222,7 @@ impl Node {
         let (servers, workers) = self.counts();
         let releases = {
             let mut scheduler = lock(scheduler);
-            let gone = scheduler.members.gone();
+            let gone = scheduler.members.gone(self.now());
             let mut barriers = std::mem::take(&mut scheduler.barriers);
             let of = |group| scheduler.members_of(group, (servers, workers));
             let releases = barriers.died(of, &gone);
@@ -263,46 +232,6 @@ impl Node {
         for release in releases {
             self.release(&release);
         }
-    }
-
-    /// A node has registered.
-    fn admit(self: &Arc<Self>, id: NodeId, connection: &Arc<Connection>) {
-        let Some(scheduler) = &self.scheduler else {
-            return;
-        };
-        // The job runs already.
-        if self.roster.get().is_none() {
-            return self.send_roster();
-        }
-        let (servers, workers) = self.counts();
-        let mut guard = lock(scheduler);
-        guard.barriers.admit(id);
-        let late = guard.barriers.has_met(ALL_NODES);
-        let members = guard.members.all();
-        let roster = Control::Roster {
-            id,
-            servers,
-            workers,
-            members: members.clone(),
-            late,
-        };
-        let _ = self.send_control(connection, &roster);
-        if let Some(coordinator) = &guard.coordinator {
-            if let Some(map) = coordinator.map() {
-                let _ = self.send_control(connection, &Control::Map { map: map.clone() });
-            }
-            if coordinator.is_loading() {
-                let _ = self.send_control(connection, &Control::Loading { loads: true });
-            }
-        }
-        let known = members.into_iter().filter(|member| member.id == id);
-        let members: Vec<_> = known.collect();
-        self.log(1, || format!("{id} has come later"));
-        if let (Some(elastic), Some(member)) = (&self.elastic, members.first()) {
-            elastic.add_address(member);
-        }
-        let others: Vec<_> = guard.members.living().filter(|node| *node != id).collect();
-        self.send_to(&others, &Control::Members { members });
     }
 
     pub(super) fn send_to(&self, nodes: &[NodeId], message: &Control) {

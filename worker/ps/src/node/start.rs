@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    Background, Control, Elastic, Node, Registry, Resends, Scheduler, Waiting, dial::connect, lock,
+    Background, Control, Elastic, Incarnations, Node, Registry, Resends, Scheduler, Waiting,
+    dial::connect, lock,
 };
 use crate::{
     core::{
@@ -67,6 +68,7 @@ impl Node {
             open: Mutex::default(),
             strangers: Mutex::default(),
             lost: Mutex::default(),
+            incarnations: Incarnations::default(),
             waiting: Mutex::new(Waiting::default()),
             changed: Condvar::new(),
             resends: options.resend.map(Resends::new),
@@ -142,8 +144,9 @@ impl Node {
             self.log(0, || unsaved);
         }
         let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        let goodbye = self.goodbye();
         for connection in &connections {
-            let _ = self.send_control(connection, &Control::Bye);
+            let _ = self.send_control(connection, &goodbye);
         }
         for connection in &connections {
             connection.flush(LAST_BYTES);

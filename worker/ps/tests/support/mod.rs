@@ -72,9 +72,15 @@ impl Node {
 
     /// Waits for a line that contains the text, and returns it.
     pub(crate) fn expect(&mut self, text: &str) -> String {
+        self.expect_times(text, 1)
+    }
+
+    /// Waits for so many lines that contain the text, and returns the last one.
+    pub(crate) fn expect_times(&mut self, text: &str, times: usize) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
-            if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
+            let mut found = self.seen.iter().filter(|line| line.contains(text));
+            if let Some(line) = found.nth(times - 1) {
                 return line.clone();
             }
             let rest = deadline.saturating_duration_since(Instant::now());

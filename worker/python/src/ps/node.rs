@@ -60,6 +60,11 @@ impl PsNode {
         self.postoffice.num_workers()
     }
 
+    #[getter]
+    fn is_recovery(&self) -> bool {
+        self.postoffice.is_recovery()
+    }
+
     /// The nodes of a group, or the node with this id.
     fn node_ids(&self, to: u32) -> PyResult<Vec<u32>> {
         let ids = self.postoffice.node_ids(recipients(to)?);

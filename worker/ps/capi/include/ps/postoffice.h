@@ -36,7 +36,7 @@ class Postoffice {
 
   int my_rank() const { return static_cast<int>(erps_my_rank(node())); }
   int my_id() const { return static_cast<int>(erps_my_id(node())); }
-  bool is_recovery() const { return false; }
+  bool is_recovery() const { return erps_is_recovery(node()) != 0; }
   int verbose() const { return Number("PS_VERBOSE"); }
 
   static int WorkerRankToID(int rank) { return 9 + 2 * rank; }

@@ -3,6 +3,8 @@
 use std::{
     io::BufRead,
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use elasticrun_ps::{
@@ -288,6 +290,50 @@ pub(crate) fn until_lost(postoffice: &Postoffice) -> Result<(), Error> {
             }
         }
     }
+}
+
+/// Workers push and pull until they are told to end, and go on after a node was lost and replaced.
+pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
+    let (rank, recovery) = (postoffice.my_rank(), postoffice.is_recovery());
+    println!("rank {rank} recovery {recovery}");
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => {
+            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
+        }
+        Role::Worker => {
+            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
+            let keys = Array::from(spread(1000));
+            let values = Array::from(vec![1.0; 1000]);
+            let once = || {
+                let pushed = kv.push(&keys, &values)?;
+                kv.wait(pushed)?;
+                let pulled = kv.pull(&keys, 1)?.wait()?.values;
+                ensure(pulled.iter().all(|sum| *sum >= 1.0), || {
+                    "no sums".to_owned()
+                })
+            };
+            let end = thread::spawn(wait_for_line);
+            let mut lost = false;
+            let mut worked = false;
+            while !end.is_finished() {
+                match once() {
+                    Ok(()) if lost || !worked => {
+                        println!("{}", if lost { "works again" } else { "working" });
+                        (lost, worked) = (false, true);
+                    }
+                    Ok(()) => {}
+                    Err(error @ Error::NodeLost { .. }) if !lost => {
+                        println!("lost: {error}");
+                        lost = true;
+                    }
+                    Err(Error::NodeLost { .. }) => thread::sleep(Duration::from_millis(5)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    postoffice.finalize()
 }
 
 /// A barrier of all, which a node may not reach.

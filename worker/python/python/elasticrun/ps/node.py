@@ -101,6 +101,11 @@ class Postoffice:
         """Number of workers of the job."""
         return self._native.num_workers
 
+    @property
+    def is_recovery(self) -> bool:
+        """Whether this process has taken the place of a dead one, under its id (``ELASTICRUN_PS_REPLACE_TIMEOUT``)."""
+        return self._native.is_recovery
+
     def node_ids(self, group: int) -> list[int]:
         """The ids of the nodes of ``group``, ascending.
 
