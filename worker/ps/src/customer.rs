@@ -164,6 +164,14 @@ impl Customer {
         }
     }
 
+    /// Nobody says any more who is dead: ends the requests that are not answered for so long.
+    pub(crate) fn end_overdue(&self, limit: Duration, error: &Error) {
+        let overdue = self.lock().tracker.overdue(self.node.now(), limit);
+        for timestamp in overdue {
+            self.fail(timestamp, error.clone());
+        }
+    }
+
     /// Whether a request is completed, with an error or not.
     pub fn is_done(&self, timestamp: Timestamp) -> bool {
         self.lock().tracker.result(timestamp).is_some()

@@ -249,6 +249,10 @@ impl<T: Element> AnswerSink for InFlight<T> {
         }
     }
 
+    fn end_overdue(&self, limit: Duration, error: &Error) {
+        self.customer.end_overdue(limit, error);
+    }
+
     fn map_changed(&self, map: &ChainMap) {
         if let Some(replayed) = &self.replayed {
             self.send_again(replayed.map(map));

@@ -245,6 +245,10 @@ impl AnswerSink for Sink {
     fn node_lost(&self, node: NodeId, error: &Error) {
         self.0.inner.customer.node_lost(node, error);
     }
+
+    fn end_overdue(&self, limit: std::time::Duration, error: &Error) {
+        self.0.inner.customer.end_overdue(limit, error);
+    }
 }
 
 impl RequestSink for Sink {

@@ -13,7 +13,7 @@ use support::{Node, finish, start};
 /// The heartbeat timeout is short, and the request timeout far longer than a test: an error that comes was not waited for.
 const PATIENT: &[(&str, &str)] = &[
     ("PS_HEARTBEAT_INTERVAL", "0.2"),
-    ("PS_HEARTBEAT_TIMEOUT", "2"),
+    ("PS_HEARTBEAT_TIMEOUT", "4"),
     ("ELASTICRUN_PS_REQUEST_TIMEOUT", "1000"),
 ];
 
@@ -112,7 +112,22 @@ fn a_killed_server_is_named_at_once() {
 
 #[test]
 fn a_stopped_server_is_named_after_the_heartbeat_timeout() {
-    lost(Signal::SIGSTOP, "nothing was heard of it for 2s");
+    lost(Signal::SIGSTOP, "nothing was heard of it for 4s");
+}
+
+/// Nobody is left who could say that it is dead.
+#[test]
+fn a_stopped_server_is_not_waited_for_without_a_scheduler() {
+    let mut nodes = start("until-lost", 1, 2, PATIENT);
+    for worker in of_role(&mut nodes, "worker") {
+        worker.expect("working");
+    }
+    of_role(&mut nodes, "server")[0].signal(Signal::SIGSTOP);
+    of_role(&mut nodes, "scheduler")[0].signal(Signal::SIGKILL);
+    for worker in of_role(&mut nodes, "worker") {
+        let line = worker.expect("lost: ");
+        assert_eq!(line, "lost: lost scheduler: it closed the connection");
+    }
 }
 
 fn broken_barrier(signal: Signal) {

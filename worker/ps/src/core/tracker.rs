@@ -4,7 +4,10 @@
 //! - PS1 A request is completed once: one call of [`Tracker::answered`] or [`Tracker::fail`] returns
 //!   [`Outcome::Completed`], and no later one does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::node::NodeId;
 
@@ -30,6 +33,8 @@ pub(crate) struct Tracker<E> {
     /// The nodes that owe an answer.
     open: BTreeMap<Timestamp, BTreeSet<NodeId>>,
     failed: BTreeMap<Timestamp, E>,
+    /// A time, and the next request then: see [`Tracker::overdue`].
+    watched: Option<(Duration, Timestamp)>,
 }
 
 /// Failures that are kept for a caller that has not asked yet. Older ones are forgotten.
@@ -41,6 +46,7 @@ impl<E> Default for Tracker<E> {
             next: 0,
             open: BTreeMap::new(),
             failed: BTreeMap::new(),
+            watched: None,
         }
     }
 }
@@ -134,6 +140,30 @@ impl<E: Clone> Tracker<E> {
         self.open.keys().next().copied()
     }
 
+    /// The requests that are in flight for longer than `limit`, and for twice as long at most if this is called again and again.
+    pub(crate) fn overdue(&mut self, now: Duration, limit: Duration) -> Vec<Timestamp> {
+        let Some(oldest) = self.oldest() else {
+            self.watched = None;
+            return Vec::new();
+        };
+        match self.watched {
+            Some((since, next)) if oldest < next => {
+                if now < since + limit {
+                    return Vec::new();
+                }
+                self.watched = None;
+                self.open
+                    .range(..next)
+                    .map(|(&timestamp, _)| timestamp)
+                    .collect()
+            }
+            _ => {
+                self.watched = Some((now, self.next()));
+                Vec::new()
+            }
+        }
+    }
+
     /// The number of the next request.
     pub(crate) fn next(&self) -> Timestamp {
         Timestamp(self.next)
@@ -170,6 +200,31 @@ mod tests {
         assert_eq!(tracker.answered(timestamp, b), Outcome::Unexpected);
         assert_eq!(tracker.fail(timestamp, "again"), Outcome::Unexpected);
         assert_eq!(tracker.result(timestamp), Some(Err("gone")));
+    }
+
+    #[test]
+    fn requests_that_stay_in_flight_are_overdue() {
+        let at = Duration::from_secs;
+        let mut tracker = Tracker::<()>::default();
+        let node = NodeId::server(0);
+        assert_eq!(tracker.overdue(at(0), at(5)), []);
+        let first = tracker.begin([node]);
+        let second = tracker.begin([node]);
+        assert_eq!(tracker.overdue(at(1), at(5)), []);
+        let third = tracker.begin([node]);
+        tracker.answered(first, node);
+        assert_eq!(tracker.overdue(at(5), at(5)), []);
+        assert_eq!(
+            tracker.overdue(at(6), at(5)),
+            [second],
+            "not yet the third one"
+        );
+        tracker.answered(second, node);
+        assert_eq!(tracker.overdue(at(7), at(5)), []);
+        tracker.answered(third, node);
+        let fourth = tracker.begin([node]);
+        assert_eq!(tracker.overdue(at(12), at(5)), [], "it has just begun");
+        assert_eq!(tracker.overdue(at(17), at(5)), [fourth]);
     }
 
     proptest! {

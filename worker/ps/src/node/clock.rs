@@ -63,6 +63,12 @@ impl Node {
             self.follow_snapshots(scheduler);
             return;
         }
+        let lost = lock(&self.lost).get(&SCHEDULER).cloned();
+        if let Some(lost) = lost {
+            for customer in self.registry.customers() {
+                customer.end_overdue(self.options.heartbeat_timeout, &lost);
+            }
+        }
         let connection = lock(&self.connections).get(&SCHEDULER).cloned();
         let Some(connection) = connection else { return };
         self.beat_sent();

@@ -125,7 +125,7 @@ impl Node {
         })
     }
 
-    fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 

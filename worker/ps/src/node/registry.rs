@@ -28,6 +28,8 @@ pub(crate) trait AnswerSink: Send + Sync {
     fn link_reset(&self, _peer: NodeId) {}
     /// A node will answer nothing any more.
     fn node_lost(&self, node: NodeId, error: &Error);
+    /// The scheduler is lost, so nobody says who is dead. Is called at least once in each heartbeat interval.
+    fn end_overdue(&self, limit: Duration, error: &Error);
 }
 
 /// Gets the requests to one app.
