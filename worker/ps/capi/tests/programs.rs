@@ -27,7 +27,7 @@ fn library() -> PathBuf {
 }
 
 /// Compiles a program for a test.
-fn compile(source: &str, test: &str) -> PathBuf {
+fn compile(source: &str, test: &str, flags: &[&str]) -> PathBuf {
     let (compiler, standard, package) = match source.ends_with(".c") {
         true => (
             env::var("CC").unwrap_or("gcc".to_owned()),
@@ -48,6 +48,7 @@ fn compile(source: &str, test: &str) -> PathBuf {
     command
         .args([standard, "-O1", "-pthread"])
         .args(WARNINGS)
+        .args(flags)
         .arg("-I")
         .arg(home.join("include"))
         .arg(home.join("tests/programs").join(source))
@@ -111,7 +112,7 @@ fn run(program: &Path, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn pushes_and_pulls_of_ps_lite() {
-    let program = compile("kv.cc", "kv");
+    let program = compile("kv.cc", "kv", &[]);
     for _ in 0..RUNS {
         let printed = run(&program, &[]);
         assert_eq!(
@@ -124,7 +125,7 @@ fn pushes_and_pulls_of_ps_lite() {
 
 #[test]
 fn they_survive_lost_messages() {
-    let program = compile("kv.cc", "kv-drop");
+    let program = compile("kv.cc", "kv-drop", &[]);
     let variables = [
         ("PS_RESEND", "1"),
         ("PS_RESEND_TIMEOUT", "100"),
@@ -142,15 +143,29 @@ fn they_survive_lost_messages() {
 
 #[test]
 fn the_rest_of_the_front_for_cpp() {
-    let program = compile("features.cc", "features");
+    let program = compile("features.cc", "features", &[]);
     for _ in 0..RUNS {
         assert_eq!(run(&program, &[]).matches("all").count(), 5);
     }
 }
 
 #[test]
+fn programs_with_keys_of_32_bits() {
+    for (source, printed, times) in [
+        ("kv.cc", "error 0, called 25", 2),
+        ("features.cc", "all", 5),
+    ] {
+        let program = compile(source, &format!("{source}32"), &["-DUSE_KEY32=1"]);
+        for _ in 0..RUNS {
+            let all = run(&program, &[]);
+            assert_eq!(all.matches(printed).count(), times, "{all}");
+        }
+    }
+}
+
+#[test]
 fn a_program_in_c() {
-    let program = compile("plain.c", "plain");
+    let program = compile("plain.c", "plain", &[]);
     for _ in 0..RUNS {
         assert_eq!(run(&program, &[]).matches("plain").count(), 5);
     }

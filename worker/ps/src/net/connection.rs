@@ -119,9 +119,9 @@ impl Connection {
         self.peer.get().map(|(peer, _)| *peer)
     }
 
-    /// How many processes have had the id of the other end before.
-    pub(crate) fn incarnation(&self) -> u16 {
-        self.peer.get().map_or(0, |(_, incarnation)| *incarnation)
+    /// The other end, and how many processes have had its id before.
+    pub(crate) fn process(&self) -> Option<(NodeId, u16)> {
+        self.peer.get().copied()
     }
 
     pub(crate) fn set_peer(&self, peer: NodeId, incarnation: u16) {

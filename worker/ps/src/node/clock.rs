@@ -23,9 +23,10 @@ impl Node {
             let mut next = next_beat;
             if let Some(resends) = &self.resends {
                 let (due, next_due) = resends.due(self.now());
-                for (node, frame) in due {
-                    let connection = lock(&self.connections).get(&node).cloned();
-                    if let Some(connection) = connection {
+                for (process, frame) in due {
+                    let connection = lock(&self.connections).get(&process.0).cloned();
+                    if let Some(connection) = connection.filter(|it| it.process() == Some(process))
+                    {
                         let _ = connection.send(frame, Pace::Now);
                     }
                 }

@@ -187,11 +187,11 @@ impl Node {
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
         lock(&self.open).retain(|open| !Arc::ptr_eq(open, connection));
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
-        let Some(peer) = connection.peer() else {
+        let Some((peer, incarnation)) = connection.process() else {
             connection.stream().shutdown();
             return;
         };
-        if connection.incarnation() < self.incarnations.of(peer) {
+        if incarnation < self.incarnations.of(peer) {
             // Another process has its id.
             connection.stream().shutdown();
             return;

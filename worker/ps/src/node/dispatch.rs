@@ -106,6 +106,7 @@ impl Node {
         scratch: &mut Scratch,
     ) -> Result<(), ReceiveError> {
         let peer = header.sender;
+        let process = connection.process().unwrap_or((peer, 0));
         match header.kind {
             Kind::Control => self.receive_control(connection, header, receiver, scratch),
             Kind::Acknowledgement => {
@@ -113,7 +114,7 @@ impl Node {
                 if let Some(resends) = &self.resends {
                     match resends.drops(self.options.drop_percent) {
                         true => self.log(2, || format!("dropped {header:?}")),
-                        false => resends.acknowledge(peer, header.sequence),
+                        false => resends.acknowledge(process, header.sequence),
                     }
                 }
                 Ok(())
@@ -144,7 +145,8 @@ impl Node {
             }
             if header.sequence != 0 {
                 self.acknowledge(connection, header.sequence);
-                if !resends.admit(peer, header.sequence) {
+                let process = connection.process().unwrap_or((peer, 0));
+                if !resends.admit(process, header.sequence) {
                     self.log(2, || format!("repeated {header:?}"));
                     return Ok(receiver.skip(header.payload())?);
                 }
@@ -222,13 +224,15 @@ impl Node {
         header: Header,
         parts: [Bytes; 3],
     ) {
-        let Some(to) = connection.peer() else { return };
+        let Some(to) = connection.process() else {
+            return;
+        };
         let mut header = header;
         let frame = match &self.resends {
             Some(resends) => resends.keep(to, &mut header, parts, self.now()),
             None => Outgoing::new(&header, parts),
         };
-        self.log(2, || format!("to {to}: {header:?}"));
+        self.log(2, || format!("to {}: {header:?}", to.0));
         // A broken connection is noticed by its receiving thread.
         let _ = connection.send(frame, Pace::Corked);
     }

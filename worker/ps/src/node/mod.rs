@@ -163,10 +163,20 @@ impl Node {
         self.log(2, || format!("to {to}: {header:?}"));
         let mut header = header;
         let frame = match &self.resends {
-            Some(resends) => resends.keep(to, &mut header, parts, self.now()),
+            Some(resends) => {
+                let process = connection.process().unwrap_or((to, 0));
+                resends.keep(process, &mut header, parts, self.now())
+            }
             None => Outgoing::new(&header, parts),
         };
-        connection.send(frame, pace)
+        connection.send(frame, pace).inspect_err(|error| {
+            // It may have been lost since the connection was found.
+            if let (Some(resends), Some(process), Error::NodeLost { .. }) =
+                (&self.resends, connection.process(), error)
+            {
+                resends.forget(process);
+            }
+        })
     }
 
     /// Waits until all connections have space, for so long. Returns whether they have: a broken one has, as it refuses at once. A
@@ -253,7 +263,7 @@ impl Node {
     /// Fails all that waits for a node.
     fn fail_waiting(&self, node: NodeId, error: &Error) {
         if let Some(resends) = &self.resends {
-            resends.forget(node);
+            resends.forget((node, self.incarnations.of(node)));
         }
         if node == SCHEDULER {
             lock(&self.waiting).scheduler_lost = Some(error.clone());

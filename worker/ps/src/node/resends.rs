@@ -28,11 +28,14 @@ struct Pair {
     received: DuplicateFilter,
 }
 
-/// What was sent to and received from each node.
+/// A process: a node, and how many others have had its id before. Each numbers its messages from the start.
+pub(super) type Process = (NodeId, u16);
+
+/// What was sent to and received from each process.
 #[derive(Debug)]
 pub(super) struct Resends {
     timeout: Duration,
-    pairs: Mutex<BTreeMap<NodeId, Pair>>,
+    pairs: Mutex<BTreeMap<Process, Pair>>,
     /// Signalled when everything was acknowledged.
     idle: Condvar,
     dice: AtomicU64,
@@ -55,7 +58,7 @@ impl Resends {
     /// Numbers a message and keeps it until it is acknowledged.
     pub(super) fn keep(
         &self,
-        to: NodeId,
+        to: Process,
         header: &mut Header,
         parts: [Bytes; 3],
         now: Duration,
@@ -70,7 +73,7 @@ impl Resends {
     }
 
     /// Notes a received number. Returns whether it is new.
-    pub(super) fn admit(&self, from: NodeId, sequence: u64) -> bool {
+    pub(super) fn admit(&self, from: Process, sequence: u64) -> bool {
         lock(&self.pairs)
             .entry(from)
             .or_default()
@@ -78,7 +81,7 @@ impl Resends {
             .admit(sequence)
     }
 
-    pub(super) fn acknowledge(&self, from: NodeId, sequence: u64) {
+    pub(super) fn acknowledge(&self, from: Process, sequence: u64) {
         let mut pairs = lock(&self.pairs);
         if let Some(pair) = pairs.get_mut(&from) {
             pair.sent.acknowledge(sequence);
@@ -88,19 +91,19 @@ impl Resends {
         }
     }
 
-    /// Nothing is sent to the node any more.
-    pub(super) fn forget(&self, node: NodeId) {
-        lock(&self.pairs).remove(&node);
+    /// Nothing is sent any more to the process, nor to those that had its id before.
+    pub(super) fn forget(&self, (node, incarnation): Process) {
+        lock(&self.pairs).retain(|of, _| of.0 != node || of.1 > incarnation);
         self.idle.notify_all();
     }
 
     /// The messages to send again, and when the next ones are due.
-    pub(super) fn due(&self, now: Duration) -> (Vec<(NodeId, Outgoing)>, Option<Duration>) {
+    pub(super) fn due(&self, now: Duration) -> (Vec<(Process, Outgoing)>, Option<Duration>) {
         let mut pairs = lock(&self.pairs);
         let mut due = Vec::new();
-        for (&node, pair) in pairs.iter_mut() {
+        for (&process, pair) in pairs.iter_mut() {
             let frames = pair.sent.due(now, self.timeout);
-            due.extend(frames.into_iter().map(|frame| (node, frame)));
+            due.extend(frames.into_iter().map(|frame| (process, frame)));
         }
         let next = pairs.values().filter_map(|pair| pair.sent.next_due()).min();
         (due, next)
@@ -133,7 +136,7 @@ impl Resends {
     }
 }
 
-fn is_idle(pairs: &BTreeMap<NodeId, Pair>) -> bool {
+fn is_idle(pairs: &BTreeMap<Process, Pair>) -> bool {
     pairs.values().all(|pair| pair.sent.is_empty())
 }
 

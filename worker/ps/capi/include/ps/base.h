@@ -10,7 +10,12 @@
 
 namespace ps {
 
+/* With USE_KEY32=1, a program has keys of 32 bits. Key k is the key k * 2^32 of other programs, so that all servers have some. */
+#if defined(USE_KEY32) && USE_KEY32
+using Key = std::uint32_t;
+#else
 using Key = std::uint64_t;
+#endif
 
 /* The largest key. It is a key like all others. */
 constexpr Key kMaxKey = std::numeric_limits<Key>::max();
@@ -33,6 +38,12 @@ class Error : public std::runtime_error {
 };
 
 namespace internal {
+
+constexpr int kKeyShift = 64 - 8 * static_cast<int>(sizeof(Key));
+
+/* A key as the library knows it, and back. */
+inline std::uint64_t Widen(Key key) { return std::uint64_t{key} << kKeyShift; }
+inline Key Narrow(std::uint64_t key) { return static_cast<Key>(key >> kKeyShift); }
 
 /* Throws the error of a call that failed. */
 inline void Check(int status) {

@@ -135,7 +135,7 @@ class KVServer : public SimpleApp {
       about.reply = reply;
       // They are valid during this call only, and the handle may keep them.
       KVPairs<Val> data;
-      data.keys.CopyFrom(pairs->keys, pairs->num_keys);
+      data.keys = internal::Narrow(pairs->keys, pairs->num_keys);
       data.vals.CopyFrom(static_cast<const Val*>(pairs->values), pairs->num_values);
       const std::uint32_t* lens = about.push ? pairs->lens : pairs->expected;
       if (lens != nullptr) data.lens.CopyFrom(reinterpret_cast<const int*>(lens), pairs->num_keys);

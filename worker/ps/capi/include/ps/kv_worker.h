@@ -114,6 +114,7 @@ class KVWorker : public SimpleApp {
     SArray<Val> vals;
     SArray<int> lens;
     SArray<Val> out;
+    SArray<std::uint64_t> wide = internal::Widen(keys);
   };
   using Deliver = std::function<void(const SArray<Val>& found, const SArray<int>& lens)>;
 
@@ -273,8 +274,8 @@ class KVWorker : public SimpleApp {
       throw Error(ERPS_BAD_REQUEST, std::to_string(held.lens.size()) + " lens for " + std::to_string(held.keys.size()) +
                                         " keys: give one len for each key, or none");
     }
-    const Key* keys = held.keys.data();
-    const std::size_t num_keys = held.keys.size();
+    const std::uint64_t* keys = held.wide.data();
+    const std::size_t num_keys = held.wide.size();
     switch (kind) {
       case Kind::kPush:
         return erps_push(inner_->native, keys, num_keys, held.vals.data(), held.vals.size(), lens, &options, timestamp);

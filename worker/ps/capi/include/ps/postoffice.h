@@ -62,7 +62,10 @@ class Postoffice {
     for (int rank = static_cast<int>(ranges_.size()); rank < num_servers(); ++rank) {
       std::uint64_t first = 0, last = 0;
       internal::Check(erps_key_range(node(), static_cast<std::uint32_t>(rank), &first, &last));
-      ranges_.emplace_back(first, last == kMaxKey ? kMaxKey : last + 1);
+      // The first key that is not below the first one of the server.
+      const std::uint64_t low = (std::uint64_t{1} << internal::kKeyShift) - 1;
+      const bool ends = last == std::numeric_limits<std::uint64_t>::max();
+      ranges_.emplace_back(internal::Narrow(first + low), ends ? kMaxKey : std::uint64_t{internal::Narrow(last)} + 1);
     }
     return ranges_;
   }

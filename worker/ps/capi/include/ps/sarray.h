@@ -159,4 +159,23 @@ std::ostream& operator<<(std::ostream& out, const SArray<V>& array) {
   return out;
 }
 
+namespace internal {
+
+/* The keys as the library knows them: shared if they are what they were, else a copy. */
+inline SArray<std::uint64_t> Widen(const SArray<Key>& keys) {
+  if constexpr (sizeof(Key) == sizeof(std::uint64_t)) return SArray<std::uint64_t>(keys);
+  SArray<std::uint64_t> wide(keys.size());
+  std::transform(keys.begin(), keys.end(), wide.begin(), [](Key key) { return Widen(key); });
+  return wide;
+}
+
+/* The keys of a request, copied. */
+inline SArray<Key> Narrow(const std::uint64_t* keys, std::size_t size) {
+  SArray<Key> narrow(size);
+  std::transform(keys, keys + size, narrow.begin(), [](std::uint64_t key) { return Narrow(key); });
+  return narrow;
+}
+
+}  // namespace internal
+
 }  // namespace ps
