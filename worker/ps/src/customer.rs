@@ -164,12 +164,9 @@ impl Customer {
         }
     }
 
-    /// Nobody says any more who is dead: ends the requests that are not answered for so long.
-    pub(crate) fn end_overdue(&self, limit: Duration, error: &Error) {
-        let overdue = self.lock().tracker.overdue(self.node.now(), limit);
-        for timestamp in overdue {
-            self.fail(timestamp, error.clone());
-        }
+    /// The requests that are not answered for so long.
+    pub(crate) fn overdue(&self, limit: Duration) -> Vec<Timestamp> {
+        self.lock().tracker.overdue(self.node.now(), limit)
     }
 
     /// Whether a request is completed, with an error or not.

@@ -250,7 +250,9 @@ impl<T: Element> AnswerSink for InFlight<T> {
     }
 
     fn end_overdue(&self, limit: Duration, error: &Error) {
-        self.customer.end_overdue(limit, error);
+        for timestamp in self.customer.overdue(limit) {
+            self.fail(timestamp, error.clone());
+        }
     }
 
     fn map_changed(&self, map: &ChainMap) {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -177,6 +177,7 @@ impl Postoffice {
             },
             _ => node.barrier(ALL_NODES, None),
         };
+        node.finished.store(met.is_ok(), Ordering::SeqCst);
         self.finalize_async();
         met
     }

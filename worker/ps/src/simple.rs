@@ -247,7 +247,10 @@ impl AnswerSink for Sink {
     }
 
     fn end_overdue(&self, limit: std::time::Duration, error: &Error) {
-        self.0.inner.customer.end_overdue(limit, error);
+        let customer = &self.0.inner.customer;
+        for timestamp in customer.overdue(limit) {
+            customer.fail(timestamp, error.clone());
+        }
     }
 }
 

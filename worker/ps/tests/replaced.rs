@@ -125,6 +125,89 @@ fn killed_workers_are_replaced() {
     job.finish();
 }
 
+/// As after the loss of a host: the worker may be there before the server.
+#[test]
+fn a_server_and_a_worker_are_replaced_together() {
+    for worker_first in [true, false] {
+        let mut job = Job::start("60", &[]);
+        let (mut server, mut worker) = (job.take("server"), job.take("worker"));
+        server.signal(Signal::SIGKILL);
+        worker.signal(Signal::SIGKILL);
+        match worker_first {
+            true => {
+                job.replace(&mut worker);
+                job.replace(&mut server);
+            }
+            false => {
+                job.replace(&mut server);
+                job.replace(&mut worker);
+            }
+        }
+        job.of_role("worker")
+            .for_each(|node| _ = node.expect("work"));
+        job.finish();
+    }
+}
+
+/// It waits until its death is known. One that goes meanwhile has no part in it.
+#[test]
+fn a_process_may_come_before_the_death_is_known() {
+    let mut job = Job::start("60", &[]);
+    let server = job.take("server");
+    server.signal(Signal::SIGSTOP);
+    let start = || Node::start("server", "replaced", job.port, COUNTS, &job.variables);
+    let (gone, second) = (start(), start());
+    gone.signal(Signal::SIGKILL);
+    drop(gone.end());
+    let mut second = second;
+    second.expect("recovery true");
+    job.nodes.push(second);
+    for worker in job.of_role("worker") {
+        worker.expect("works again");
+    }
+    server.signal(Signal::SIGCONT);
+    assert_eq!(server.end().0.code(), Some(3));
+    job.finish();
+}
+
+/// An end before the last barrier is a death: a launcher starts it again.
+#[test]
+fn a_worker_that_ends_early_is_replaced() {
+    let mut job = Job::start("60", &[]);
+    let mut worker = job.take("worker");
+    worker.say("leave");
+    let rank = worker.expect("rank ");
+    assert_eq!(worker.end().0.code(), Some(3));
+    let mut next = Node::start("worker", "replaced", job.port, COUNTS, &job.variables);
+    let line = next.expect("rank ");
+    assert_eq!(line, rank.replace("false", "true"));
+    job.nodes.push(next);
+    job.of_role("worker")
+        .for_each(|node| _ = node.expect("working"));
+    job.finish();
+}
+
+/// Also for the one that has taken a place: it counts barriers anew.
+#[test]
+fn a_barrier_that_breaks_later_breaks_for_all() {
+    let mut job = Job::start("2", &[]);
+    let mut server = job.take("server");
+    server.signal(Signal::SIGKILL);
+    job.replace(&mut server);
+    let worker = job.take("worker");
+    worker.signal(Signal::SIGKILL);
+    job.of_role("worker").for_each(Node::write_line);
+    for node in job.nodes {
+        let (role, (status, lines)) = (node.role, node.end());
+        assert_eq!(status.code(), Some(3), "{role}: {lines:?}");
+        let last = lines.last().unwrap();
+        assert!(
+            last.contains("cannot be complete: lost worker "),
+            "{role}: {lines:?}"
+        );
+    }
+}
+
 #[test]
 fn barriers_end_when_nobody_comes_in_time() {
     let mut job = Job::start("1", &[]);

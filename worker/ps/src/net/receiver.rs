@@ -11,7 +11,7 @@ use super::{
     stream::Stream,
 };
 use crate::core::{
-    frame::{FrameError, HEADER, Header, POSITION, SHARED},
+    frame::{FAILURE, FrameError, HEADER, Header, Kind, POSITION, SHARED},
     opening::Stranger,
 };
 
@@ -159,6 +159,8 @@ impl Receiver {
 
     /// Waits for a header. Its payload must be read next, and then be [released](Self::release).
     pub(crate) fn header(&mut self) -> Result<Header, ReceiveError> {
+        // It is still there if a callback panicked.
+        self.release();
         self.fill(HEADER)?;
         let mut header = Header::decode(&self.head())?;
         self.large = header.on_socket() >= LARGE;
@@ -264,7 +266,7 @@ impl Receiver {
         let lens = header.lens as usize;
         let bytes = header.value_bytes as usize;
         if self.slot.is_some() {
-            return self.shared_payload(keys, lens, scratch);
+            return self.shared_payload(header, scratch);
         }
         let words = bytes.div_ceil(8);
         // A length is a claim: memory is taken as the bytes come.
@@ -293,24 +295,35 @@ impl Receiver {
         })
     }
 
-    /// Keys and lens are copied before they are checked: the other end could change them.
+    /// What is checked is copied first, since the other end could change it: all but plain numbers.
     fn shared_payload<'a>(
         &'a mut self,
-        keys: usize,
-        lens: usize,
+        header: &Header,
         scratch: &'a mut Scratch,
     ) -> io::Result<Payload<'a>> {
+        let (keys, lens) = (header.keys as usize, header.lens as usize);
+        let is_numbers = matches!(header.kind, Kind::Data) && !header.has(FAILURE);
+        let copied = match is_numbers {
+            true => 0,
+            false => header.value_bytes as usize,
+        };
         grow(&mut scratch.keys, keys);
         grow(&mut scratch.lens, lens);
+        grow(&mut scratch.values, copied.div_ceil(8));
+        let values: &mut [u8] = bytemuck::cast_slice_mut(&mut scratch.values);
         self.read(&mut [
             bytemuck::cast_slice_mut(&mut scratch.keys[..keys]),
             bytemuck::cast_slice_mut(&mut scratch.lens[..lens]),
+            &mut values[..copied],
         ])?;
-        let place = self.slot.as_ref().zip(self.shared.as_ref());
+        let values: &[u8] = bytemuck::cast_slice(&scratch.values);
         Ok(Payload {
             keys: &scratch.keys[..keys],
             lens: &scratch.lens[..lens],
-            values: place.map_or(&[], |(slot, shared)| shared.values(slot)),
+            values: match (&self.slot, &self.shared) {
+                (Some(slot), Some(shared)) if is_numbers => shared.values(slot),
+                _ => &values[..copied],
+            },
         })
     }
 
@@ -358,62 +371,4 @@ pub(crate) struct Payload<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::Write,
-        net::{TcpListener, TcpStream},
-        thread,
-    };
-
-    use super::*;
-    use crate::core::{
-        frame::{Kind, PUSH, REQUEST},
-        node::NodeId,
-    };
-
-    #[test]
-    fn frames_of_any_size_come_whole() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut receiver = Receiver::new(Arc::new(listener.accept().unwrap().0.into()));
-        let sizes = [1usize, 0, 3, 4000, 40_000, 7, 9_000_001, 0];
-        let sending = thread::spawn(move || {
-            for (index, &size) in sizes.iter().enumerate() {
-                let header = Header {
-                    keys: size as u32 % 5,
-                    lens: size as u32 % 5,
-                    value_bytes: size as u64,
-                    timestamp: index as u64,
-                    ..Header::new(Kind::Data, REQUEST | PUSH, NodeId(9))
-                };
-                to.write_all(&header.encode()).unwrap();
-                to.write_all(&vec![index as u8; header.payload() as usize])
-                    .unwrap();
-            }
-        });
-        let mut scratch = Scratch::default();
-        for (index, &size) in sizes.iter().enumerate() {
-            let header = receiver.header().unwrap();
-            assert_eq!(header.timestamp, index as u64);
-            let index = index as u8;
-            let payload = receiver.payload(&header, &mut scratch).unwrap();
-            assert_eq!(payload.values.len(), size);
-            assert!(payload.values.iter().all(|&byte| byte == index));
-            assert!(
-                payload
-                    .keys
-                    .iter()
-                    .all(|&key| key == u64::from_ne_bytes([index; 8]))
-            );
-            assert!(
-                payload
-                    .lens
-                    .iter()
-                    .all(|&len| len == u32::from_ne_bytes([index; 4]))
-            );
-            assert_eq!(payload.lens.len(), size % 5);
-        }
-        sending.join().unwrap();
-        assert!(matches!(receiver.header(), Err(ReceiveError::Io(_))));
-    }
-}
+mod tests;

@@ -81,10 +81,15 @@ impl SharedMemory {
         Ok(Arc::new(Self { mapping, len }))
     }
 
-    /// Sends the descriptor of new memory to the other end.
-    pub(crate) fn send(&self, fd: &OwnedFd, stream: &Stream) -> io::Result<()> {
+    /// Sends the descriptor of new memory to the other end. The inner error is that the system sends no descriptor: the connection
+    /// does without.
+    pub(crate) fn send(&self, fd: &OwnedFd, stream: &Stream) -> io::Result<io::Result<()>> {
         let len = (self.len as u64).to_le_bytes();
-        fds::send_all(stream, &len, &[std::os::fd::AsFd::as_fd(fd)])
+        let Err(error) = fds::send_all(stream, &len, &[std::os::fd::AsFd::as_fd(fd)]) else {
+            return Ok(Ok(()));
+        };
+        fds::send_all(stream, &0u64.to_le_bytes(), &[])?;
+        Ok(Err(error))
     }
 
     /// Receives the memory of the end that has dialled. The inner error is one of mapping it: the connection does without.
@@ -97,6 +102,9 @@ impl SharedMemory {
             }
         }
         let len = u64::from_le_bytes(bytes);
+        if len == 0 {
+            return Ok(Err(io::Error::other("the other end could not send it")));
+        }
         let fd = descriptors.pop().filter(|_| len <= MAX_SHARED as u64);
         let fd = fd.ok_or(io::ErrorKind::InvalidData)?;
         // Without the seal, the other end could shrink it and so end this process.

@@ -64,8 +64,7 @@ impl Node {
             self.follow_snapshots(scheduler);
             return;
         }
-        let lost = lock(&self.lost).get(&SCHEDULER).cloned();
-        if let Some(lost) = lost {
+        if let Some(lost) = self.processes.why_lost(SCHEDULER) {
             for customer in self.registry.customers() {
                 customer.end_overdue(self.options.heartbeat_timeout, &lost);
             }
@@ -78,7 +77,7 @@ impl Node {
         let heard = Duration::from_millis(self.scheduler_heard.load(Ordering::Relaxed));
         let timeout = self.options.heartbeat_timeout;
         if self.now() >= heard + timeout {
-            self.lose(
+            self.lose_node(
                 SCHEDULER,
                 &format!("nothing was heard of it for {timeout:?}"),
             );

@@ -79,6 +79,9 @@ pub(crate) enum Control {
     Bye {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         deaths: Vec<Death>,
+        /// Whether all nodes have met before.
+        #[serde(default)]
+        finished: bool,
     },
 }
 

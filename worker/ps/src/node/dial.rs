@@ -88,7 +88,7 @@ impl Node {
         let sender = Arc::clone(&self.sender);
         // Only threads of a worker read by themselves: `may_lead`.
         let in_turns = self.options.role == Role::Worker;
-        let known = peer.map(|peer| (peer, self.incarnations.of(peer)));
+        let known = peer.map(|peer| (peer, self.processes.incarnation(peer)));
         let connection = Connection::new(stream, known, sender, self.options.send_buffer, in_turns)
             .map_err(Error::io("epoll"))?;
         if let Some(memory) = memory.flatten() {
@@ -146,12 +146,11 @@ impl Node {
             lock(&self.strangers).push(Arc::clone(connection));
             return Ok(());
         }
-        let known = self.incarnations.of(peer);
-        if incarnation < known {
+        if incarnation < self.processes.incarnation(peer) {
             return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
         }
         // It may be here before the scheduler has said so.
-        self.came_back(peer, incarnation, None);
+        self.came_back((peer, incarnation), None);
         connection.set_peer(peer, incarnation);
         self.log(1, || format!("accepted {peer}"));
         // If both have dialled, each keeps the one that it has.
@@ -187,11 +186,13 @@ impl Node {
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, error: Option<ReceiveError>) {
         lock(&self.open).retain(|open| !Arc::ptr_eq(open, connection));
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
-        let Some((peer, incarnation)) = connection.process() else {
+        let Some(process) = connection.process() else {
             connection.stream().shutdown();
+            self.candidate_left(connection);
             return;
         };
-        if incarnation < self.incarnations.of(peer) {
+        let (peer, incarnation) = process;
+        if incarnation < self.processes.incarnation(peer) {
             // Another process has its id.
             connection.stream().shutdown();
             return;
@@ -219,13 +220,13 @@ impl Node {
             }
         }
         if self.is_stopped() {
-            self.fail_waiting(peer, &Error::Finalized);
+            self.fail_waiting(process, &Error::Finalized);
             return;
         }
         if self.has_left(peer) {
             // It is not dead, but it will answer nothing any more.
             let reason = "it has ended".to_owned();
-            self.fail_waiting(peer, &Error::NodeLost { node: peer, reason });
+            self.fail_waiting(process, &Error::NodeLost { node: peer, reason });
             return;
         }
         if self.elastic.is_some() && self.scheduler.is_none() && peer != SCHEDULER {
@@ -234,12 +235,12 @@ impl Node {
             self.dial_later(peer);
             return;
         }
-        self.lose(peer, &reason);
+        self.lose(process, &reason);
         if peer == SCHEDULER {
             self.elastic_death(peer);
         }
         if self.scheduler.is_some() {
-            self.disconnected(peer, &reason);
+            self.disconnected(process, &reason);
         }
     }
 
@@ -252,7 +253,13 @@ impl Node {
     pub(super) fn dial_servers(self: &Arc<Self>) -> Result<(), Error> {
         let (servers, _) = self.counts();
         for rank in 0..servers {
-            self.connection(NodeId::server(rank))?;
+            match self.connection(NodeId::server(rank)) {
+                // It may be replaced too.
+                Err(error) if !self.options.replace_timeout.is_zero() => {
+                    self.log(1, || error.to_string());
+                }
+                dialled => _ = dialled?,
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{
         node::{NodeId, Role, SCHEDULER},
     },
     error::Refusal,
-    net::{Connection, Outgoing, Pace, Payload, Reading, ReceiveError, Receiver, Scratch},
+    net::{Connection, Pace, Payload, Reading, ReceiveError, Receiver, Scratch},
 };
 
 impl Node {
@@ -224,17 +224,8 @@ impl Node {
         header: Header,
         parts: [Bytes; 3],
     ) {
-        let Some(to) = connection.process() else {
-            return;
-        };
-        let mut header = header;
-        let frame = match &self.resends {
-            Some(resends) => resends.keep(to, &mut header, parts, self.now()),
-            None => Outgoing::new(&header, parts),
-        };
-        self.log(2, || format!("to {}: {header:?}", to.0));
         // A broken connection is noticed by its receiving thread.
-        let _ = connection.send(frame, Pace::Corked);
+        let _ = self.send_kept(connection, header, parts, Pace::Corked);
     }
 
     fn receive_control(
@@ -288,7 +279,7 @@ impl Node {
             }
             Control::Dead { deaths } => self.declared_dead(deaths),
             Control::Members { members } if self.elastic.is_none() => self.members_came(&members),
-            Control::Bye { deaths } => {
+            Control::Bye { deaths, .. } => {
                 // First: they are why this node ends.
                 self.died(&deaths);
                 if let Some(peer) = connection.peer() {
@@ -314,7 +305,7 @@ impl Node {
         members: &[Member],
         late: bool,
     ) {
-        self.incarnations_at_start(members);
+        self.processes_at_start(members);
         let addresses = addresses(members, self.options.scheduler);
         // The first one counts.
         let _ = self.roster.set(Roster {

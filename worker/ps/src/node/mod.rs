@@ -6,9 +6,9 @@ mod control;
 mod dial;
 pub(crate) mod dispatch;
 mod elastic;
-mod incarnations;
 mod lead;
 mod opening;
+mod processes;
 mod registration;
 mod registry;
 mod resends;
@@ -19,7 +19,7 @@ mod start;
 mod waiting;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -33,7 +33,8 @@ use background::Background;
 use bytes::Bytes;
 use control::{Control, Death};
 pub(crate) use elastic::Elastic;
-use incarnations::Incarnations;
+pub(crate) use processes::Process;
+use processes::Processes;
 pub(crate) use registry::{AnswerSink, Registry, RequestSink};
 use resends::Resends;
 use scheduler::Scheduler;
@@ -79,8 +80,9 @@ pub(crate) struct Node {
     open: Mutex<Vec<Arc<Connection>>>,
     /// Connections of nodes that have not registered.
     strangers: Mutex<Vec<Arc<Connection>>>,
-    lost: Mutex<BTreeMap<NodeId, Error>>,
-    incarnations: Incarnations,
+    processes: Processes,
+    /// Whether the program has ended this node in the last barrier, with all others.
+    pub(crate) finished: AtomicBool,
     waiting: Mutex<Waiting>,
     changed: Condvar,
     resends: Option<Resends>,
@@ -161,19 +163,25 @@ impl Node {
     ) -> Result<(), Error> {
         let connection = self.connection(to)?;
         self.log(2, || format!("to {to}: {header:?}"));
-        let mut header = header;
-        let frame = match &self.resends {
-            Some(resends) => {
-                let process = connection.process().unwrap_or((to, 0));
-                resends.keep(process, &mut header, parts, self.now())
-            }
-            None => Outgoing::new(&header, parts),
+        self.send_kept(&connection, header, parts, pace)
+    }
+
+    /// Sends a message over a connection, and keeps it until it is acknowledged if messages are.
+    fn send_kept(
+        &self,
+        connection: &Arc<Connection>,
+        header: Header,
+        parts: [Bytes; 3],
+        pace: Pace,
+    ) -> Result<(), Error> {
+        let (Some(resends), Some(process)) = (&self.resends, connection.process()) else {
+            return connection.send(Outgoing::new(&header, parts), pace);
         };
+        let mut header = header;
+        let frame = resends.keep(process, &mut header, parts, self.now());
         connection.send(frame, pace).inspect_err(|error| {
             // It may have been lost since the connection was found.
-            if let (Some(resends), Some(process), Error::NodeLost { .. }) =
-                (&self.resends, connection.process(), error)
-            {
+            if matches!(error, Error::NodeLost { .. }) {
                 resends.forget(process);
             }
         })
@@ -217,17 +225,21 @@ impl Node {
         if self.is_stopped() {
             return Err(Error::Finalized);
         }
-        if let Some(error) = lock(&self.lost).get(&to) {
-            return Err(error.clone());
-        }
-        let address = self.address_of(to).ok_or(Error::NoSuchNode(to))?;
+        let address = self.address_of(to)?;
         self.dial(to, address, self.options.heartbeat_timeout)
     }
 
-    fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+    /// Where a node is.
+    ///
+    /// # Errors
+    /// It is lost, or there is no such node.
+    fn address_of(&self, node: NodeId) -> Result<SocketAddr, Error> {
+        let later = self.processes.address(node)?;
         let roster = self.roster.get();
-        let known = roster.and_then(|roster| roster.addresses.get(&node).copied());
-        (self.incarnations.address(node).or(known)).or_else(|| self.elastic.as_ref()?.address(node))
+        let known = later.or_else(|| roster?.addresses.get(&node).copied());
+        known
+            .or_else(|| self.elastic.as_ref()?.address(node))
+            .ok_or(Error::NoSuchNode(node))
     }
 
     /// The connection to a node, if there is one.
@@ -238,51 +250,6 @@ impl Node {
     /// Whether the others had met already when this node came.
     pub(crate) fn is_late(&self) -> bool {
         self.roster.get().is_some_and(|roster| roster.late)
-    }
-
-    /// Notes that a node is gone, and fails all that waits for it.
-    fn lose(&self, node: NodeId, reason: &str) {
-        let reason = reason.to_owned();
-        let error = Error::NodeLost { node, reason };
-        let connection = lock(&self.connections).remove(&node);
-        match lock(&self.lost).entry(node) {
-            // The first reason counts: that of a broken connection may follow from it.
-            Entry::Occupied(_) => return,
-            Entry::Vacant(entry) => _ = entry.insert(error.clone()),
-        }
-        if self.is_stopped() {
-            return;
-        }
-        self.log(1, || error.to_string());
-        if let Some(connection) = connection {
-            connection.close(error.clone());
-        }
-        self.fail_waiting(node, &error);
-    }
-
-    /// Fails all that waits for a node.
-    fn fail_waiting(&self, node: NodeId, error: &Error) {
-        if let Some(resends) = &self.resends {
-            resends.forget((node, self.incarnations.of(node)));
-        }
-        if node == SCHEDULER {
-            lock(&self.waiting).scheduler_lost = Some(error.clone());
-            self.changed.notify_all();
-            if let Some(elastic) = &self.elastic {
-                elastic.scheduler_lost(error);
-            }
-        }
-        for customer in self.registry.customers() {
-            customer.node_lost(node, error);
-        }
-        for app in self.registry.apps() {
-            app.node_left(node);
-        }
-    }
-
-    /// The nodes that are dead.
-    pub(crate) fn dead_nodes(&self) -> Vec<NodeId> {
-        lock(&self.lost).keys().copied().collect()
     }
 }
 

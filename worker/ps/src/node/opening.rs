@@ -51,8 +51,9 @@ impl Node {
         let Some((memory, fd)) = offer else {
             return Ok(None);
         };
-        memory.send(&fd, stream).map_err(Error::io("sendmsg"))?;
-        Ok(Some(memory))
+        let sent = memory.send(&fd, stream).map_err(Error::io("sendmsg"))?;
+        let failed = |error: &io::Error| tracing::warn!(%error, "no shared memory with {to}");
+        Ok(sent.inspect_err(failed).ok().map(|()| memory))
     }
 
     /// Memory for the other end, if it is on this host. Without it, all goes through the socket.

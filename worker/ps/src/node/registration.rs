@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Control, Node, Scheduler, lock};
+use super::{Control, Death, Node, Scheduler, lock};
 use crate::{
     core::{
         membership::Newcomer,
@@ -26,75 +26,90 @@ impl Node {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
-        let reason = match self.join(connection, newcomer) {
-            Ok(()) => return,
-            Err(reason) => reason,
+        let now = self.now();
+        let mut guard = lock(scheduler);
+        let reason = match guard.members.join(newcomer, now) {
+            Ok(id) => {
+                drop(guard);
+                return self.take_in(connection, id);
+            }
+            Err(error) => error.to_string(),
         };
         // A node that is started again may be faster than the news of its death.
         if !self.options.replace_timeout.is_zero() && self.roster.get().is_some() {
-            let until = self.now() + self.options.heartbeat_timeout;
-            lock(scheduler).candidates.push(Candidate {
-                connection: Arc::clone(connection),
+            let until = now + self.options.heartbeat_timeout;
+            let connection = Arc::clone(connection);
+            return guard.candidates.push(Candidate {
+                connection,
                 newcomer,
                 until,
             });
-            return;
         }
+        drop(guard);
         let _ = self.send_control(connection, &Control::Refused { reason });
     }
 
     /// Nodes have died: somebody may wait for their places.
     pub(super) fn replace_dead(self: &Arc<Self>) {
-        let Some(scheduler) = &self.scheduler else {
-            return;
-        };
-        let candidates = std::mem::take(&mut lock(scheduler).candidates);
-        for candidate in candidates {
-            if self
-                .join(&candidate.connection, candidate.newcomer)
-                .is_err()
-            {
-                lock(scheduler).candidates.push(candidate);
-            }
-        }
+        self.take_candidates(|_| false);
     }
 
-    /// Refuses processes for which no place became free.
+    /// Refuses processes for which no place became free. One that wanted a certain rank may have another one now.
     pub(super) fn refuse_those_that_wait(self: &Arc<Self>) {
-        let Some(scheduler) = &self.scheduler else {
-            return;
-        };
         let now = self.now();
-        let over: Vec<_> = {
-            let candidates = &mut lock(scheduler).candidates;
-            candidates.extract_if(.., |it| it.until <= now).collect()
-        };
+        let over = self.take_candidates(|candidate| candidate.until <= now);
         for candidate in over {
-            if let Err(reason) = self.join(&candidate.connection, candidate.newcomer) {
-                let _ = self.send_control(&candidate.connection, &Control::Refused { reason });
-            }
+            let reason = "nobody has died whose place it could take".to_owned();
+            let _ = self.send_control(&candidate.connection, &Control::Refused { reason });
         }
     }
 
-    /// Gives a node its id, and tells all that have to know.
-    fn join(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        newcomer: Newcomer,
-    ) -> Result<(), String> {
+    /// Takes in those for whom there is a place, and removes and returns those whose time is over.
+    fn take_candidates(self: &Arc<Self>, is_over: impl Fn(&Candidate) -> bool) -> Vec<Candidate> {
+        let (mut taken, mut over) = (Vec::new(), Vec::new());
         let Some(scheduler) = &self.scheduler else {
-            return Ok(());
+            return over;
         };
-        let address = newcomer.address;
-        let (id, incarnation) = {
-            let members = &mut lock(scheduler).members;
-            let id = members
-                .join(newcomer, self.now())
-                .map_err(|error| error.to_string())?;
-            (id, members.member(id).map_or(0, |it| it.incarnation))
+        {
+            let now = self.now();
+            let mut guard = lock(scheduler);
+            for candidate in std::mem::take(&mut guard.candidates) {
+                let mut newcomer = candidate.newcomer;
+                if is_over(&candidate) {
+                    newcomer.rank = None;
+                }
+                match guard.members.join(newcomer, now) {
+                    Ok(id) => taken.push((candidate, id)),
+                    Err(_) if is_over(&candidate) => over.push(candidate),
+                    Err(_) => guard.candidates.push(candidate),
+                }
+            }
+        }
+        for (candidate, id) in taken {
+            self.take_in(&candidate.connection, id);
+        }
+        over
+    }
+
+    /// A process that has no place has ended.
+    pub(super) fn candidate_left(&self, connection: &Arc<Connection>) {
+        if let Some(scheduler) = &self.scheduler {
+            let candidates = &mut lock(scheduler).candidates;
+            candidates.retain(|candidate| !Arc::ptr_eq(&candidate.connection, connection));
+        }
+    }
+
+    /// Tells a node its id, and all others that have to know.
+    fn take_in(self: &Arc<Self>, connection: &Arc<Connection>, id: NodeId) {
+        let Some(scheduler) = &self.scheduler else {
+            return;
         };
-        self.came_back(id, incarnation, Some(address));
-        connection.set_peer(id, incarnation);
+        let Some(member) = lock(scheduler).members.member(id) else {
+            return;
+        };
+        let (process, address) = ((id, member.incarnation), member.address);
+        self.came_back(process, Some(address));
+        connection.set_peer(id, member.incarnation);
         lock(&self.connections).insert(id, Arc::clone(connection));
         lock(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, connection));
         let (servers, workers) = {
@@ -110,7 +125,15 @@ impl Node {
             format!("{id} is at {address}; {servers} servers and {workers} workers are missing")
         });
         self.admit(id, connection);
-        Ok(())
+        // Its receiving thread may have come to the end before it knew who it is.
+        let is_open = lock(&self.open)
+            .iter()
+            .any(|open| Arc::ptr_eq(open, connection));
+        if !is_open {
+            let reason = "it closed the connection";
+            self.lose(process, reason);
+            self.disconnected(process, reason);
+        }
     }
 
     /// Tells everyone, once all are there.
@@ -144,7 +167,7 @@ impl Node {
         };
         if self.roster.get().is_none() {
             self.send_roster();
-            if self.incarnations.of(id) > 0 {
+            if self.processes.incarnation(id) > 0 {
                 self.tell_others(&lock(scheduler), id);
             }
             return;
@@ -163,6 +186,17 @@ impl Node {
             late,
         };
         let _ = self.send_control(connection, &roster);
+        if guard.coordinator.is_none() {
+            let deaths = guard.members.dead().into_iter().map(|member| Death {
+                node: member.id,
+                incarnation: member.incarnation,
+                reason: "it died before this node came".to_owned(),
+            });
+            let deaths: Vec<_> = deaths.collect();
+            if !deaths.is_empty() {
+                let _ = self.send_control(connection, &Control::Dead { deaths });
+            }
+        }
         if let Some(coordinator) = &guard.coordinator {
             if let Some(map) = coordinator.map() {
                 let _ = self.send_control(connection, &Control::Map { map: map.clone() });

@@ -12,11 +12,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Node, lock};
+use super::{Node, Process, lock};
 use crate::{
     core::{
         frame::{Header, Kind},
-        node::NodeId,
         resend::{DuplicateFilter, Unacknowledged},
     },
     net::{Connection, Outgoing, Pace},
@@ -28,10 +27,7 @@ struct Pair {
     received: DuplicateFilter,
 }
 
-/// A process: a node, and how many others have had its id before. Each numbers its messages from the start.
-pub(super) type Process = (NodeId, u16);
-
-/// What was sent to and received from each process.
+/// What was sent to and received from each process. Each numbers its messages from the start.
 #[derive(Debug)]
 pub(super) struct Resends {
     timeout: Duration,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Control, Death, Node, lock, registration::Candidate, snapshots::Snapshots};
+use super::{Control, Death, Node, Process, lock, registration::Candidate, snapshots::Snapshots};
 use crate::{
     core::{
         barrier::{Barriers, Release},
@@ -90,14 +90,25 @@ impl Node {
             Control::Heartbeat => {
                 let _ = self.send_control(connection, &Control::Heartbeat);
             }
-            Control::Bye { .. } => {
-                if let Some(peer) = connection.peer() {
+            Control::Bye { finished, .. } => {
+                if let Some(process) = connection.process() {
+                    let peer = process.0;
+                    if !finished && !self.options.replace_timeout.is_zero() {
+                        // It is started again, perhaps.
+                        let reason = "it has ended before the others";
+                        self.lose(process, reason);
+                        self.disconnected(process, reason);
+                        return None;
+                    }
                     lock(scheduler).members.leave(peer);
                     self.coordinate(|coordinator| coordinator.died(peer));
                     self.end_barriers();
                 }
                 // This node knows better who is dead.
-                return Some(Control::Bye { deaths: Vec::new() });
+                return Some(Control::Bye {
+                    deaths: Vec::new(),
+                    finished,
+                });
             }
             other => return self.coordinator_message(connection, other),
         }
@@ -151,11 +162,11 @@ impl Node {
     }
 
     /// The connection to a node broke, without a goodbye.
-    pub(super) fn disconnected(self: &Arc<Self>, node: NodeId, reason: &str) {
+    pub(super) fn disconnected(self: &Arc<Self>, process: Process, reason: &str) {
         let Some(scheduler) = &self.scheduler else {
             return;
         };
-        let died = lock(scheduler).members.disconnected(node, self.now());
+        let died = lock(scheduler).members.disconnected(process, self.now());
         if let Some(member) = died {
             self.declare_dead(&[member], reason);
         }
@@ -182,7 +193,7 @@ impl Node {
         }
         let reason = format!("nothing was heard of it for {timeout:?}");
         for member in &silent {
-            self.lose(member.id, &reason);
+            self.lose((member.id, member.incarnation), &reason);
         }
         self.declare_dead(&silent, &reason);
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Background, Control, Elastic, Incarnations, Node, Registry, Resends, Scheduler, Waiting,
+    Background, Control, Elastic, Node, Processes, Registry, Resends, Scheduler, Waiting,
     dial::connect, lock,
 };
 use crate::{
@@ -67,8 +67,8 @@ impl Node {
             dialling: Mutex::new(()),
             open: Mutex::default(),
             strangers: Mutex::default(),
-            lost: Mutex::default(),
-            incarnations: Incarnations::default(),
+            processes: Processes::default(),
+            finished: AtomicBool::new(false),
             waiting: Mutex::new(Waiting::default()),
             changed: Condvar::new(),
             resends: options.resend.map(Resends::new),
@@ -85,7 +85,7 @@ impl Node {
         match node.run(address, stream) {
             Ok(()) => Ok(node),
             Err(error) => {
-                node.stop();
+                node.stop_with(None);
                 Err(error)
             }
         }
@@ -134,6 +134,11 @@ impl Node {
 
     /// Ends the node: says goodbye, sends its last bytes, and ends all its threads.
     pub(crate) fn stop(self: &Arc<Self>) {
+        self.stop_with(Some(self.goodbye()));
+    }
+
+    /// Ends the node. Without a goodbye, as if it died: a node that could not start may be replaced.
+    fn stop_with(self: &Arc<Self>, goodbye: Option<Control>) {
         if self.stopped.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -144,9 +149,10 @@ impl Node {
             self.log(0, || unsaved);
         }
         let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
-        let goodbye = self.goodbye();
-        for connection in &connections {
-            let _ = self.send_control(connection, &goodbye);
+        if let Some(goodbye) = goodbye {
+            for connection in &connections {
+                let _ = self.send_control(connection, &goodbye);
+            }
         }
         for connection in &connections {
             connection.flush(LAST_BYTES);

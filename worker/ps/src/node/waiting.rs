@@ -91,7 +91,9 @@ impl Node {
         loop {
             let barrier = waiting.barriers.entry(group).or_default();
             if barrier.released >= number {
-                return match barrier.broken.get(&number) {
+                // A node that has come later counts from 1, and its first barrier may have any number.
+                let mut broken = barrier.broken.range(number..=barrier.released);
+                return match broken.next().map(|(_, dead)| dead) {
                     Some(dead) => Err(Error::BarrierBroken {
                         group,
                         dead: dead.clone(),

@@ -313,7 +313,7 @@ pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
                     "no sums".to_owned()
                 })
             };
-            let end = thread::spawn(wait_for_line);
+            let end = thread::spawn(|| std::io::stdin().lock().lines().next());
             let mut lost = false;
             let mut worked = false;
             while !end.is_finished() {
@@ -331,6 +331,8 @@ pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
                     Err(error) => return Err(error),
                 }
             }
+            let told = end.join().ok().flatten().and_then(Result::ok);
+            ensure(told.as_deref() != Some("leave"), || "told to".to_owned())?;
         }
     }
     postoffice.finalize()

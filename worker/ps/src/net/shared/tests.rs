@@ -24,7 +24,7 @@ fn pair() -> (Stream, Stream) {
 fn connected(len: usize) -> (Stream, Writer, Receiver) {
     let (dialled, accepted) = pair();
     let (memory, fd) = SharedMemory::create(len).unwrap();
-    memory.send(&fd, &dialled).unwrap();
+    memory.send(&fd, &dialled).unwrap().unwrap();
     let other = SharedMemory::receive(&accepted).unwrap().unwrap();
     let mut receiver = Receiver::new(Arc::new(accepted));
     receiver.share(other.halves(End::Accepted).1);
@@ -124,7 +124,7 @@ fn nothing_is_put_before_the_other_end_has_the_memory() {
     let (mut writer, _) = Arc::clone(&memory).halves(End::Dialled);
     let parts = [Bytes::new(), Bytes::new(), Bytes::from(vec![1; 5000])];
     assert_eq!(writer.put(&parts), None);
-    memory.send(&fd, &dialled).unwrap();
+    memory.send(&fd, &dialled).unwrap().unwrap();
     assert_eq!(writer.put(&parts), None);
     SharedMemory::receive(&accepted).unwrap().unwrap();
     assert_eq!(writer.put(&parts), Some(0));
@@ -147,6 +147,7 @@ fn memory_that_could_end_this_process_is_refused() {
     assert!(!send(Some(&sealed), 2 * PAGE as u64).unwrap());
     assert!(send(Some(&sealed), u64::MAX).is_err());
     assert!(send(None, PAGE as u64).is_err());
+    assert!(!send(None, 0).unwrap(), "its sender does without");
 }
 
 #[test]

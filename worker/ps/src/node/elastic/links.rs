@@ -25,7 +25,7 @@ impl Node {
             if (self.now().as_millis() as u64) < elastic.lease.load(Ordering::Relaxed) {
                 return true;
             }
-            if self.is_stopped() || lock(&self.lost).contains_key(&SCHEDULER) {
+            if self.is_stopped() || self.processes.why_lost(SCHEDULER).is_some() {
                 return false;
             }
             // A heartbeat is on its way.
@@ -101,7 +101,8 @@ impl Node {
     pub(in crate::node) fn dial_until_dead(self: &Arc<Self>, to: NodeId) {
         let start = Instant::now();
         loop {
-            let gone = lock(&self.lost).contains_key(&to) || lock(&self.waiting).left.contains(&to);
+            let gone =
+                self.processes.why_lost(to).is_some() || lock(&self.waiting).left.contains(&to);
             if gone || self.is_stopped() {
                 return;
             }
@@ -111,7 +112,7 @@ impl Node {
                 self.link_up(&current);
                 return;
             }
-            let dialled = self.address_of(to).and_then(|address| {
+            let dialled = self.address_of(to).ok().and_then(|address| {
                 let stream = connect_once(address, self.options.sockets(to), ATTEMPT).ok()?;
                 self.open(stream, to, self.options.heartbeat_timeout).ok()
             });
