@@ -10,7 +10,7 @@
 //!   offers shared memory                                      ->
 //! ```
 //! A mac is HMAC-SHA256. It covers a label of the direction and all earlier content, so a recorded message is of no use later or in the
-//! other direction. Without keys there is the opening only.
+//! other direction. Without keys, nothing is proved.
 
 use std::fmt;
 

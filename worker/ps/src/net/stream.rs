@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, recv};
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
-    /// With `DMLC_LOCAL`.
+    /// To a node of this machine.
     Unix(UnixStream),
 }
 
