@@ -79,7 +79,7 @@ pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, Shard,
     control::{Seat, StopReason},
 };
-pub use elasticrun_shm::available_memory;
+pub use elasticrun_shm::{PagePool, available_memory};
 pub use error::{Error, Interrupt};
 pub use round::{DividedBase, Route, ShardCopy};
 pub use run::run;

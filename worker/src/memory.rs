@@ -2,7 +2,9 @@
 
 use elasticrun_core::worker::{Commits, Fingerprint};
 use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round};
-use elasticrun_shm::commit::{CommitFds, CommitWrite, CommitWriter};
+use elasticrun_shm::commit::{
+    CommitFds, CommitWrite, CommitWriter, Error as CommitError, OpenCommit,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, State};
@@ -27,6 +29,8 @@ pub(crate) struct Memory {
     writer: CommitWriter,
     /// The last computed fingerprint. A round may fail, and its successor may have the same base.
     fingerprint: Option<(CommitId, Fingerprint)>,
+    /// The part of a state that was written and not sealed.
+    open: Option<(CommitKey, OpenCommit)>,
     /// The bytes of the commits of all workers of a round beyond which two buffers of each must suffice.
     limit: Option<u64>,
 }
@@ -36,6 +40,7 @@ impl Memory {
         Ok(Self {
             writer: CommitWriter::open(fds)?,
             fingerprint: None,
+            open: None,
             limit,
         })
     }
@@ -108,15 +113,47 @@ impl Memory {
         key: CommitKey,
         fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.leave_open(key, fill)?;
+        self.seal_open(key)
+    }
+
+    /// As [`write_shard`](Self::write_shard), but for the seal: the newest commit is still the one before.
+    pub(crate) fn leave_open(
+        &mut self,
+        key: CommitKey,
+        fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let version = match key.shard.is_whole() {
             true => WHOLE,
             false => SHARD,
         };
+        self.open = None;
         let mut write = self.writer.begin(key.commit, version)?;
         write.set_shard(key.shard);
         fill(&mut write)?;
-        write.seal(None);
+        self.open = Some((key, write.leave_open()));
         Ok(())
+    }
+
+    /// Seals what [`leave_open`](Self::leave_open) has written for this key.
+    pub(crate) fn seal_open(&mut self, key: CommitKey) -> Result<(), Error> {
+        let open = self.open.take().filter(|(of, _)| *of == key);
+        let (_, open) = open.ok_or(CommitError::Gone { id: key.commit })?;
+        self.writer.seal(open)?;
+        Ok(())
+    }
+
+    /// Provides memory for the next commit, of about `len` bytes, in a thread of its own, as far as there is enough.
+    pub(crate) fn provide(&mut self, len: usize) {
+        if let Err(error) = self.writer.provide(len) {
+            tracing::debug!(%error, "no memory is provided ahead of a commit");
+        }
+    }
+
+    /// A commit of this process: which part of the state it is, and its bytes.
+    pub(crate) fn shard(&self, id: CommitId) -> Option<(CommitKey, &[u8])> {
+        let (info, bytes) = self.writer.read(id).ok()?;
+        Some((info.key(), bytes))
     }
 
     /// The fingerprint may belong to a discarded commit, whose id may be used again for other

@@ -233,19 +233,37 @@ impl Worker {
         self.agent.inbox.with_machine(Machine::loaded_shards);
     }
 
-    /// [`SetupStep::SealFirst`]: seals the shard of this process as commit 0 of the round. All
-    /// members then compare what must be alike, and call [`all_sealed`](Self::all_sealed).
+    /// [`SetupStep::SealFirst`]: writes the shard of this process for commit 0 of the round, and does not seal it yet.
+    /// So it may be written before all members have compared what must be alike, and written again.
     ///
     /// # Errors
     /// [`Error::Save`] and [`Error::Commit`].
-    pub fn seal_first_shard(
+    pub fn write_first_shard(
         &mut self,
         shard: Shard,
         state: &(impl State + ?Sized),
-    ) -> Result<CommitId, Error> {
-        let id = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
-        self.write_shard(id, shard, state)?;
-        Ok(id)
+    ) -> Result<(), Error> {
+        let commit = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
+        let write = |write: &mut CommitWrite<'_>| state.save(write).map_err(Error::Save);
+        (self.agent.memory).leave_open(CommitKey { commit, shard }, write)
+    }
+
+    /// Seals what [`write_first_shard`](Self::write_first_shard) has written, once members have compared it. When all
+    /// have, call [`all_sealed`](Self::all_sealed).
+    ///
+    /// # Errors
+    /// [`Error::Commit`] if nothing is written.
+    pub fn seal_first_shard(&mut self, shard: Shard) -> Result<CommitId, Error> {
+        let commit = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
+        self.agent.memory.seal_open(CommitKey { commit, shard })?;
+        Ok(commit)
+    }
+
+    /// The shard of the base that this process has sealed itself, if there is one, and its bytes. They are mapped already.
+    pub fn own_shard(&self, base: &DividedBase) -> Option<(u32, &[u8])> {
+        let (key, bytes) = self.agent.memory.shard(base.id())?;
+        let index = key.shard.index;
+        (key == base.key(index)).then_some((index, bytes))
     }
 
     /// All members have sealed their shards as commit 0 of the round.
@@ -271,6 +289,11 @@ impl Worker {
         self.agent.page.count_commit();
         (self.agent.inbox).with_machine(|machine| machine.committed(id));
         Ok(id)
+    }
+
+    /// Provides memory for the next commit, of about `len` bytes, in a thread of its own.
+    pub fn provide_for_commit(&mut self, len: usize) {
+        self.agent.memory.provide(len);
     }
 
     /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.

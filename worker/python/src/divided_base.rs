@@ -1,6 +1,6 @@
 //! The base of a round that is divided among workers, and what a member copies of it.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, mem::ManuallyDrop, ops::Range};
 
 use elasticrun_reshard::{Body, Differences, Fetch, Holder, Layout, Plan, Seat};
 use elasticrun_worker::{DividedBase, Route, Worker};
@@ -12,6 +12,7 @@ use pyo3::{
 use crate::{
     dtype::Memory,
     error,
+    local_shards::{LocalPart, LocalShards},
     process::use_worker,
     requests::{Part, REQUEST_BYTES, REQUEST_PARTS, parts},
     shards::{PyLayout, state_error},
@@ -24,10 +25,9 @@ const LEAST_PASSED: u64 = 1 << 20;
 #[pyclass(frozen, name = "DividedBase", module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct PyBase {
-    base: DividedBase,
+    /// Always there, until the base is dropped.
+    local: ManuallyDrop<LocalShards>,
     layout: Py<PyLayout>,
-    /// The shards of this host, and where their parts are.
-    local: Vec<(u32, Body)>,
     /// The shards of other hosts, each with the copy that this member reads if it plans for itself, by index in
     /// [`DividedBase::holders`].
     remote: BTreeMap<u32, u32>,
@@ -35,6 +35,16 @@ pub(crate) struct PyBase {
     rank: u32,
     /// The head of a shard of another host, if this one has no shard.
     remote_head: Option<(u32, Vec<u8>)>,
+}
+
+impl Drop for PyBase {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it any more.
+        let local = unsafe { ManuallyDrop::take(&mut self.local) };
+        // Unmapping takes as long as a copy of a part of the bytes. Without a further thread, it is done here.
+        let builder = std::thread::Builder::new().name("elasticrun-unmap".to_owned());
+        let _ = builder.spawn(move || drop(local));
+    }
 }
 
 /// Why a commit cannot be read.
@@ -75,7 +85,7 @@ impl PyBase {
         if (layout.hash(), layout.shards()) != (base.layout(), base.shards()) {
             return Err(unreadable(py, &base, "its header names another layout"));
         }
-        let mut local = Vec::new();
+        let mut bodies = Vec::new();
         for (shard, bytes) in base.copies() {
             let body = Body::parse_with(&layout, bytes);
             let body = body.map_err(|error| unreadable(py, &base, error))?;
@@ -87,23 +97,20 @@ impl PyBase {
                     format!("shard {shard} names itself {named}"),
                 ));
             }
-            local.push((shard, body));
+            bodies.push((shard, body));
         }
         let order = (0..layout.tensors().len() as u32).collect();
         Ok(Self {
             layout: Py::new(py, PyLayout { layout, order })?,
-            base,
-            local,
+            local: ManuallyDrop::new(LocalShards { base, bodies }),
             remote,
             rank,
             remote_head,
         })
     }
 
-    /// The bytes of a shard of this host, by its index among them.
-    fn bytes(&self, local: usize) -> &[u8] {
-        let shard = self.local[local].0;
-        self.base.bytes(shard).unwrap_or_default()
+    fn base(&self) -> &DividedBase {
+        &self.local.base
     }
 }
 
@@ -129,7 +136,7 @@ impl PyBase {
     /// The id of the commit.
     #[getter]
     fn id(&self) -> String {
-        self.base.id().to_string()
+        self.base().id().to_string()
     }
 
     /// How the commit is divided.
@@ -141,8 +148,9 @@ impl PyBase {
     /// The heads of the shards of this host, by shard. If there are none, that of one shard of another host.
     fn heads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let heads = PyDict::new(py);
-        for (index, (shard, body)) in self.local.iter().enumerate() {
-            heads.set_item(shard, PyBytes::new(py, &self.bytes(index)[body.head()]))?;
+        for (index, (shard, body)) in self.local.bodies.iter().enumerate() {
+            let head = &self.local.bytes(index)[body.head()];
+            heads.set_item(shard, PyBytes::new(py, head))?;
         }
         if let Some((shard, head)) = &self.remote_head {
             heads.set_item(shard, PyBytes::new(py, head))?;
@@ -176,19 +184,22 @@ impl PyBase {
         let mut distant: BTreeMap<(u32, Option<u32>), Vec<Fetch>> = BTreeMap::new();
         for fetch in plan.fetches(input.me) {
             match input.copies[fetch.holder as usize] {
-                Location::Local(index) => near.push((index, fetch)),
+                Location::Local(holder) => near.push(LocalPart { holder, fetch }),
                 Location::Remote(holder) => {
                     let same = distant.entry((holder, fetch.chain)).or_default();
                     same.push(fetch);
                 }
             }
         }
-        let copied = py.detach(|| self.copy_all(&near, &targets, threads));
-        (self.base.check()).map_err(|error| error::from_worker(py, &error))?;
+        let copied = use_worker(py, |worker| {
+            let own = worker.own_shard(self.base());
+            Ok(py.detach(|| self.local.copy(own, &near, &targets, threads)))
+        })?;
+        (self.base().check()).map_err(|error| error::from_worker(py, &error))?;
         let mut fetched = 0;
         for ((holder, chain), fetches) in distant {
             let chain = chain.map(|chain| &plan.chains()[chain as usize]);
-            let relays = chain.map(|chain| chain.relays(self.base.host()));
+            let relays = chain.map(|chain| chain.relays(self.base().host()));
             let relays: Vec<_> = (relays.into_iter().flatten())
                 .map(|relay| (relay.host, relay.requests))
                 .collect();
@@ -233,13 +244,13 @@ impl PyBase {
             rank: None,
             order: 0,
         };
-        let local = |shard: u32| self.local.iter().position(|(own, _)| *own == shard);
-        let hosts = self.base.host_of_rank();
+        let local = |shard: u32| self.local.bodies.iter().position(|(own, _)| *own == shard);
+        let hosts = self.base().host_of_rank();
         if let Some(hosts) = hosts.filter(|hosts| hosts.len() == shards.len()) {
             let seats = hosts.iter().zip(shards).zip(0..);
-            let all = self.base.holders();
+            let all = self.base().holders();
             let copies = all.iter().zip(0..).map(|(copy, index)| {
-                let near = local(copy.shard).filter(|_| copy.host == self.base.host());
+                let near = local(copy.shard).filter(|_| copy.host == self.base().host());
                 near.map_or(Location::Remote(index), Location::Local)
             });
             return PlanInput {
@@ -251,9 +262,14 @@ impl PyBase {
                 copies: copies.collect(),
             };
         }
-        let near = self.local.iter().map(|(shard, _)| *shard).enumerate();
+        let near = self
+            .local
+            .bodies
+            .iter()
+            .map(|(shard, _)| *shard)
+            .enumerate();
         let near = near.map(|(index, shard)| (holder(shard, 0), Location::Local(index)));
-        let all = self.base.holders();
+        let all = self.base().holders();
         let far = self.remote.iter().map(|(&shard, &index)| {
             let host = 1 + all[index as usize].host;
             (holder(shard, host), Location::Remote(index))
@@ -271,9 +287,6 @@ impl PyBase {
         }
     }
 }
-
-/// Bytes for which the start of a thread is worth its time.
-const THREAD_BYTES: u64 = 16 << 20;
 
 impl PyBase {
     fn check_names(&self, py: Python<'_>, new: &Layout, differences: &Differences) -> PyResult<()> {
@@ -295,46 +308,6 @@ impl PyBase {
         ))
     }
 
-    /// Copies parts of tensors from shards of this host, in several threads if that is worth their start. Returns the number
-    /// of bytes.
-    fn copy_all(&self, parts: &[(usize, Fetch)], targets: &[Memory], threads: usize) -> u64 {
-        let bytes = parts.iter().map(|(_, fetch)| fetch.bytes()).sum::<u64>();
-        let threads = (threads as u64).clamp(1, (bytes / THREAD_BYTES).max(1));
-        let copy = |parts: &[(usize, Fetch)]| {
-            for (holder, fetch) in parts {
-                self.copy(*holder, fetch, targets);
-            }
-        };
-        let mut left = parts;
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                let mut share = 0;
-                let count = left.iter().take_while(|(_, fetch)| {
-                    share += fetch.bytes();
-                    share <= bytes / threads
-                });
-                let (own, rest) = left.split_at(count.count());
-                left = rest;
-                scope.spawn(move || copy(own));
-            }
-            copy(left);
-        });
-        bytes
-    }
-
-    /// Copies a part of a tensor from a shard of this host.
-    fn copy(&self, holder: usize, fetch: &Fetch, targets: &[Memory]) {
-        let range = self.local[holder].1.tensors()[fetch.old_tensor as usize].clone();
-        let source = &self.bytes(holder)[range];
-        let target = targets[fetch.tensor as usize];
-        for run in fetch.runs() {
-            let (from, to, len) = (run.source as usize, run.target as usize, run.len as usize);
-            // SAFETY: Python keeps the tensors alive and does not use them during the call. No two fetches write the same byte
-            // (P1 of `elasticrun_reshard`).
-            unsafe { target.write_at(to, &source[from..from + len]) };
-        }
-    }
-
     /// Fetches parts of tensors from a shard of another host. Returns the number of bytes.
     fn fetch(
         &self,
@@ -344,9 +317,9 @@ impl PyBase {
         fetches: &[Fetch],
         targets: &[Memory],
     ) -> PyResult<u64> {
-        let header = fetch_one(py, worker, &self.base, route.holder, 0..Body::HEADER)?;
+        let header = fetch_one(py, worker, self.base(), route.holder, 0..Body::HEADER)?;
         let body = Body::of_header(&self.layout.get().layout, &header)
-            .map_err(|error| unreadable(py, &self.base, error))?;
+            .map_err(|error| unreadable(py, self.base(), error))?;
         let parts: Vec<_> = fetches
             .iter()
             .flat_map(|fetch| parts(&body, fetch))
@@ -363,7 +336,7 @@ impl PyBase {
             let (now, later) = left.split_at(count.max(1));
             left = later;
             let ranges: Vec<_> = now.iter().map(|part| (part.offset, part.len)).collect();
-            let received = py.detach(|| worker.fetch_shard(&self.base, route, &ranges));
+            let received = py.detach(|| worker.fetch_shard(self.base(), route, &ranges));
             let received = received.map_err(|error| error::from_worker(py, &error))?;
             let mut rest = &received[..];
             for part in now {

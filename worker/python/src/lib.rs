@@ -23,7 +23,9 @@ mod divided_base;
 mod dtype;
 mod error;
 mod keys;
+mod local_shards;
 mod operations;
+mod page_pool;
 mod payload;
 mod process;
 mod ps;
@@ -53,6 +55,7 @@ mod _native {
         },
         divided_base::PyBase,
         keys::Keys,
+        page_pool::PyPagePool,
         process::{fail, finish, in_round, init, shutdown, world},
         ps::{PsNode, PsRequest, PsServer, PsServerRequest, PsSimpleApp, PsWorker},
         rendezvous::{
@@ -67,6 +70,7 @@ mod _native {
         setup::{Step, adopt_state, setup},
         shards::{
             PyLayout, all_sealed, commit_shard, load_shards, loaded_shards, memory_for_commits,
+            provide_for_commit, seal_first, write_first,
         },
         watch::on_abort,
         work::Work,

@@ -174,34 +174,71 @@ impl State for SavedShard<'_> {
     }
 }
 
+impl<'a> SavedShard<'a> {
+    fn new(
+        py: Python<'_>,
+        layout: &'a PyLayout,
+        shard: u32,
+        head: &'a [u8],
+        buffers: Vec<(usize, usize)>,
+    ) -> PyResult<Self> {
+        let tensors = layout.local(py, shard, buffers)?;
+        let body = Body::new(&layout.layout, shard, head.len());
+        Ok(Self {
+            layout: &layout.layout,
+            body: body.map_err(|error| state_error(py, error))?,
+            head,
+            tensors,
+        })
+    }
+}
+
 /// Commits a shard of the state: copies its tensors (address, bytes) into memory of the agent. All members must have sealed
-/// the commit before, which a barrier shows. With `first` it becomes commit 0 of the round. Returns the id (epoch, round,
-/// count).
+/// the commit before, which a barrier shows. Returns the id (epoch, round, count).
 #[pyfunction]
-#[pyo3(signature = (layout, shard, head, buffers, first = false))]
 pub(crate) fn commit_shard(
     py: Python<'_>,
     layout: &PyLayout,
     shard: u32,
     head: &Bound<'_, PyBytes>,
     buffers: Vec<(usize, usize)>,
-    first: bool,
 ) -> PyResult<(u64, u64, u64)> {
-    let head = head.as_bytes();
-    let tensors = layout.local(py, shard, buffers)?;
-    let body = Body::new(&layout.layout, shard, head.len());
-    let saved = SavedShard {
-        layout: &layout.layout,
-        body: body.map_err(|error| state_error(py, error))?,
-        head,
-        tensors,
-    };
+    let saved = SavedShard::new(py, layout, shard, head.as_bytes(), buffers)?;
     let part = layout.shard(shard);
     use_worker(py, |worker| {
-        let sealed = py.detach(|| match first {
-            true => worker.seal_first_shard(part, &saved),
-            false => worker.seal_shard(part, &saved),
-        });
+        let sealed = py.detach(|| worker.seal_shard(part, &saved));
+        let id = sealed.map_err(|error| error::from_worker(py, &error))?;
+        Ok(numbers(id))
+    })
+}
+
+/// As `commit_shard`, for commit 0 of the round, which `seal_first()` seals. It may be written again before.
+#[pyfunction]
+pub(crate) fn write_first(
+    py: Python<'_>,
+    layout: &PyLayout,
+    shard: u32,
+    head: &Bound<'_, PyBytes>,
+    buffers: Vec<(usize, usize)>,
+) -> PyResult<()> {
+    let saved = SavedShard::new(py, layout, shard, head.as_bytes(), buffers)?;
+    let part = layout.shard(shard);
+    use_worker(py, |worker| {
+        let written = py.detach(|| worker.write_first_shard(part, &saved));
+        written.map_err(|error| error::from_worker(py, &error))
+    })
+}
+
+/// Seals commit 0 of the round, as it was written last. Returns the id.
+#[pyfunction]
+pub(crate) fn seal_first(
+    py: Python<'_>,
+    layout: &PyLayout,
+    shard: u32,
+) -> PyResult<(u64, u64, u64)> {
+    let part = layout.shard(shard);
+    use_worker(py, |worker| {
+        let sealed = worker.seal_first_shard(part);
         let id = sealed.map_err(|error| error::from_worker(py, &error))?;
         Ok(numbers(id))
     })
@@ -219,6 +256,15 @@ pub(crate) fn memory_for_commits(
     let body = Body::new(&layout.layout, shard, head).map_err(|error| state_error(py, error))?;
     let growth = use_worker(py, |worker| Ok(worker.growth_of_commits(body.len())))?;
     Ok((growth, available_memory()))
+}
+
+/// Provides memory for the next commit of this process, of about so many bytes, while it does other things.
+#[pyfunction]
+pub(crate) fn provide_for_commit(py: Python<'_>, nbytes: usize) -> PyResult<()> {
+    use_worker(py, |worker| {
+        worker.provide_for_commit(nbytes);
+        Ok(())
+    })
 }
 
 /// Notes that all members have sealed their shards as commit 0 of the round.

@@ -21,8 +21,10 @@ pub mod liveness;
 pub mod liveness_watch;
 pub mod memfd;
 pub mod page;
+mod pages;
 pub mod pidfd;
 pub mod sched;
 
 pub use available::available_memory;
 pub use boottime::boottime;
+pub use pages::PagePool;

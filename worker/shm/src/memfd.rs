@@ -100,6 +100,11 @@ pub fn len(fd: &impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(fstat(fd)?.st_size).unwrap_or(0))
 }
 
+/// The bytes of the memory that have pages.
+pub fn allocated(fd: &impl AsFd) -> io::Result<u64> {
+    Ok(u64::try_from(fstat(fd)?.st_blocks).unwrap_or(0) * 512)
+}
+
 /// Grows memory to at least `to` bytes. New bytes are zero and not yet allocated. Never shrinks.
 pub fn grow(fd: &impl AsFd, to: u64) -> Result<(), Error> {
     let fail = |source| Error::Grow { len: to, source };

@@ -73,6 +73,28 @@ fn the_two_newest_commits_are_kept() {
 }
 
 #[test]
+fn a_commit_that_is_left_open_counts_once_it_is_sealed() {
+    let (_memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 1), b"one");
+    let write = |writer: &mut CommitWriter, bytes: &[u8]| {
+        let mut write = writer.begin(id(2, 0), 0).unwrap();
+        write.write_all(bytes).unwrap();
+        write.leave_open()
+    };
+    let first = write(&mut writer, b"differs");
+    assert_eq!(ids(&reader), [id(1, 1)]);
+    let second = write(&mut writer, b"same");
+    assert_eq!(read(&reader, id(1, 1)), b"one");
+    // It was written over.
+    assert!(matches!(writer.seal(first), Err(Error::Gone { .. })));
+    assert_eq!(ids(&reader), [id(1, 1)]);
+    writer.seal(second).unwrap();
+    assert_eq!(ids(&reader), [id(2, 0), id(1, 1)]);
+    assert_eq!(read(&reader, id(2, 0)), b"same");
+    assert!(matches!(writer.seal(second), Err(Error::Gone { .. })));
+}
+
+#[test]
 fn a_commit_counts_only_once_it_is_sealed() {
     let (_memory, mut writer, reader) = open();
     commit(&mut writer, id(1, 0), b"zero");

@@ -96,7 +96,7 @@ impl DividedBase {
         remote
     }
 
-    fn key(&self, index: u32) -> CommitKey {
+    pub(crate) fn key(&self, index: u32) -> CommitKey {
         let BaseShards { layout, of } = self.shards;
         CommitKey {
             commit: self.id,

@@ -149,6 +149,48 @@ def test_workers_that_die_while_they_load_the_base_cost_nothing(tmp_path: Path) 
     check(output, [4, 1])
 
 
+def large(*words: object) -> list[str]:
+    """The command of a job with large tensors, whose memory the allocator gives back to the system."""
+    worker = ["env", "MALLOC_MMAP_THRESHOLD_=1000000", sys.executable, str(WORKERS / "sharded_large.py")]
+    return ["--replica-group-size", "all", *worker, *map(str, words)]
+
+
+def gave(output: str) -> list[float]:
+    """The parts of the tensors that pages were given to, in rounds after the first one."""
+    found = re.findall(r"round (\d+): gave (\d+) of (\d+)", output)
+    return [int(given) / int(of) for round_, given, of in found if round_ != "1"]
+
+
+def check_large(output: str) -> None:
+    """Checks that each round began with the bits of a committed step."""
+    starts = re.findall(r"round of \d+ at (\d+): (\w+)", output)
+    steps = set(re.findall(r"step (\d+): (\w+)", output))
+    assert starts and all(start in steps for start in starts if start[0] != "0"), output
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_tensors_take_pages_of_the_model_before(device: str) -> None:
+    code, output = run(*SHRINKS, *large(4, device, "forward:1@2"))
+    assert code == 0, output
+    check_large(output)
+    # Survivors had three quarters of what their larger shards need.
+    assert len(gave(output)) == 3 and min(gave(output)) > 0.6, output
+
+
+def test_a_new_worker_finds_pages_that_were_provided_while_it_built_its_model() -> None:
+    code, output = run(*RETURNS, *large(4, "meta", "forward:1@2"))
+    assert code == 0, output
+    check_large(output)
+    assert len(gave(output)) == 4 and min(gave(output)) > 0.9, output
+
+
+def test_a_first_commit_that_was_written_and_not_sealed_does_not_count() -> None:
+    code, output = run(*SHRINKS, *large(4, "meta", "forward:1@2", "written:0@3"))
+    assert code == 0, output
+    check_large(output)
+    assert re.findall(r"round of 2 at (\d+)", output) == ["2", "2"] and "round of 3" not in output, output
+
+
 @pytest.mark.parametrize("sizes", [[4, 3, 2, 4], pytest.param([8, 7, 5, 8], marks=pytest.mark.full)])
 def test_resizes_by_discovery_repeat_no_step(sizes: list[int], start: Starter, tmp_path: Path) -> None:
     first, *others = sizes

@@ -1,12 +1,25 @@
 //! One buffer as the worker has it: its memory, which grows.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rustix::mm::{Advice, madvise};
 
 use super::{
     Error,
     layout::{BODY, Header},
 };
-use crate::memfd::{self, Mapping, PAGE};
+use crate::{
+    available_memory,
+    memfd::{self, Mapping, PAGE},
+};
 
 /// The unit in which files grow.
 const GROWTH_STEP: usize = 2 << 20;
@@ -14,12 +27,56 @@ const GROWTH_STEP: usize = 2 << 20;
 /// The limit of the memory that is allocated ahead, which is an eighth of the need.
 const MAX_AHEAD: usize = 16 << 20;
 
+/// Bytes that are allocated at once ahead of need.
+const AHEAD_STEP: usize = 4 << 20;
+
+/// Bytes between two looks at what the system has left.
+const AHEAD_LOOK: usize = 16 * AHEAD_STEP;
+
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) fd: OwnedFd,
     pub(super) mapping: Mapping,
     /// Bytes from the start that are mapped and allocated, so that a write there cannot fail.
     pub(super) allocated: usize,
+    /// A thread that allocates memory ahead of need.
+    ahead: Option<Ahead>,
+}
+
+/// A thread that allocates and maps memory ahead of need. It ends before the mapping changes.
+#[derive(Debug)]
+struct Ahead {
+    /// Gives the end of what is allocated.
+    thread: JoinHandle<usize>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// The start of a mapping, for the thread that allocates its pages.
+struct Start(*mut u8);
+
+// SAFETY: the mapping outlives the thread, which reads and writes no byte of it.
+unsafe impl Send for Start {}
+
+impl Start {
+    /// Allocates pages from an offset to another one, in steps. Returns the end of those that are there.
+    fn allocate(&self, from: usize, end: usize, stopped: &AtomicBool) -> usize {
+        for pos in (from..end).step_by(AHEAD_STEP) {
+            let is_scarce = || available_memory().is_some_and(|left| left / 4 < (end - pos) as u64);
+            if stopped.load(Ordering::Relaxed)
+                || ((pos - from).is_multiple_of(AHEAD_LOOK) && is_scarce())
+            {
+                return pos;
+            }
+            let len = AHEAD_STEP.min(end - pos);
+            // SAFETY: within the mapping, as the buffer promises; populating changes no byte.
+            let populated =
+                unsafe { madvise(self.0.add(pos).cast(), len, Advice::LinuxPopulateWrite) };
+            if populated.is_err() {
+                return pos;
+            }
+        }
+        end
+    }
 }
 
 impl Buffer {
@@ -32,6 +89,7 @@ impl Buffer {
             fd,
             mapping,
             allocated: PAGE,
+            ahead: None,
         })
     }
 
@@ -49,16 +107,11 @@ impl Buffer {
         if need <= self.allocated {
             return Ok(());
         }
-        if need > self.mapping.len() {
-            let ample = (need + need / 8).max(2 * self.mapping.len());
-            let ample = ample
-                .checked_next_multiple_of(GROWTH_STEP)
-                .ok_or_else(too_long)?;
-            // Memory beyond the need costs address space only. If that is limited, map the need only.
-            if self.extend(ample).is_err() {
-                self.extend(need)?;
-            }
+        self.settle();
+        if need <= self.allocated {
+            return Ok(());
         }
+        self.ensure_mapped(need)?;
         let ahead = need + (need / 8).min(MAX_AHEAD);
         let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
         let ahead = ahead.min(max).max(need);
@@ -69,8 +122,45 @@ impl Buffer {
         Ok(())
     }
 
+    /// Maps at least `need` bytes.
+    fn ensure_mapped(&mut self, need: usize) -> Result<(), memfd::Error> {
+        if need <= self.mapping.len() {
+            return Ok(());
+        }
+        let ample = (need + need / 8).max(2 * self.mapping.len());
+        let ample = ample.next_multiple_of(GROWTH_STEP);
+        // Memory beyond the need costs address space only. If that is limited, map the need only.
+        self.extend(ample).or_else(|_| self.extend(need))
+    }
+
+    /// Allocates memory for a body of about `len` bytes in a thread of its own, as far as the system has enough.
+    pub(super) fn provide(&mut self, len: usize) -> Result<(), Error> {
+        self.settle();
+        let end = BODY.saturating_add(len).next_multiple_of(PAGE);
+        if end <= self.allocated {
+            return Ok(());
+        }
+        self.ensure_mapped(end)?;
+        let (start, from) = (Start(self.mapping.as_ptr()), self.allocated);
+        let stopped = Arc::<AtomicBool>::default();
+        let seen = Arc::clone(&stopped);
+        let builder = thread::Builder::new().name("elasticrun-ahead".to_owned());
+        let thread = builder.spawn(move || start.allocate(from, end, &seen));
+        self.ahead = thread.ok().map(|thread| Ahead { thread, stopped });
+        Ok(())
+    }
+
+    /// Ends the thread that allocates memory. What is there is allocated.
+    fn settle(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            ahead.stopped.store(true, Ordering::Relaxed);
+            self.allocated = ahead.thread.join().unwrap_or(0).max(self.allocated);
+        }
+    }
+
     /// Gives the memory of an open buffer back to the system. Its address space stays.
     pub(super) fn free(&mut self) -> Result<(), Error> {
+        self.settle();
         self.mapping.free(BODY..self.allocated)?;
         self.allocated = PAGE;
         Ok(())
@@ -96,5 +186,50 @@ impl Buffer {
         // SAFETY: allocated bytes are mapped; the buffer is open, so that no reader takes them for a commit, and the
         // exclusive borrow excludes other uses in this process.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr().add(BODY + from), len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+
+    use crate::commit::{CommitMemory, CommitWriter};
+
+    #[test]
+    fn the_first_commit_finds_memory_that_was_provided_ahead() {
+        const LEN: usize = 9 << 20;
+        let memory = CommitMemory::create().unwrap();
+        let fds = memory.fds(3).into_iter();
+        let fds = fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let mut writer = CommitWriter::open(fds).unwrap();
+        let before = writer.growth(LEN);
+        writer.provide(LEN).unwrap();
+        while writer.growth(LEN) > before / 2 + 8192 {
+            std::thread::yield_now();
+        }
+        let id = CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(1),
+            count: 0,
+        };
+        let mut write = writer.begin(id, 0).unwrap();
+        // Longer than expected.
+        write.append(2 * LEN).unwrap().fill(7);
+        write.seal(None);
+        assert!(writer.read(id).unwrap().1.iter().all(|byte| *byte == 7));
+        // The bytes of older commits stay.
+        writer.provide(3 * LEN).unwrap();
+        assert!(writer.read(id).unwrap().1.iter().all(|byte| *byte == 7));
+        let other = CommitMemory::create().unwrap();
+        let fds = other.fds(2).into_iter();
+        let fds = fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let mut dropped = CommitWriter::open(fds).unwrap();
+        dropped.provide(1 << 30).unwrap();
     }
 }

@@ -38,6 +38,9 @@
 //!   four buffers do not exceed the limit: two are kept, one has the newest commit, and one is free. A commit that is named
 //!   later may be gone; the agent looks for it.
 //!
+//! - C8 A commit that was left open ([`CommitWrite::leave_open`]) is sealed as it was written, or not at all: the next commit
+//!   that is begun makes it void.
+//!
 //! # Not promised
 //! The body carries no checksum. One is computed when the bytes leave the host or reach a disk.
 
@@ -49,12 +52,14 @@ mod model;
 mod reader;
 mod search;
 mod states;
+mod write;
 mod writer;
 
 pub use layout::{Error, Info};
 pub use memory::{CommitMemory, PinnedCommit};
 pub use reader::{Commit, CommitReader};
-pub use writer::{CommitWrite, CommitWriter};
+pub use write::{CommitWrite, OpenCommit};
+pub use writer::CommitWriter;
 
 /// The descriptors of a worker's commit memory, two to four, in the order in which they are sent.
 pub type CommitFds = Vec<std::os::fd::OwnedFd>;

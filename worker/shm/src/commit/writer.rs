@@ -1,7 +1,5 @@
 //! Writing commits, on the worker's side.
 
-use std::io::{self, Write};
-
 use elasticrun_protocol::{CommitId, Shard};
 
 use super::{
@@ -10,8 +8,9 @@ use super::{
     layout::{BODY, Info, MAX_BUFFERS, PINNABLE},
     search::{Search, Step, choose},
     states::{States, find, newest, read_states},
+    write::{CommitWrite, OpenCommit},
 };
-use crate::memfd::PAGE;
+use crate::memfd::{self, PAGE};
 
 /// How often a commit looks again for a buffer that is not pinned. Only a pin that moves at the same time makes it look
 /// again.
@@ -21,10 +20,12 @@ const MAX_AGAIN: u16 = 1000;
 #[derive(Debug)]
 pub struct CommitWriter {
     /// Two to four. Those beyond two are used only while others are pinned or kept.
-    buffers: Vec<Buffer>,
+    pub(super) buffers: Vec<Buffer>,
     /// The bytes of all buffers together beyond which two buffers must suffice.
     limit: Option<u64>,
     has_warned: bool,
+    /// The number of commits that were begun.
+    pub(super) begun: u64,
 }
 
 impl CommitWriter {
@@ -41,6 +42,7 @@ impl CommitWriter {
             buffers,
             limit: None,
             has_warned: false,
+            begun: 0,
         })
     }
 
@@ -88,9 +90,34 @@ impl CommitWriter {
         Ok(())
     }
 
+    /// Provides memory for the next commit, of about `len` bytes, in a thread of its own. The commit then finds it. It stops if
+    /// the system has less left than four times of what is missing: two commits and the state itself need memory, and the
+    /// processes of a host do this at once.
+    ///
+    /// # Errors
+    /// Nothing is provided. Commits are unchanged.
+    pub fn provide(&mut self, len: usize) -> Result<(), Error> {
+        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
+        let is_held =
+            |buffer: usize| self.buffers[buffer].header().is_pinned() || self.is_kept(buffer);
+        let target = choose(self.buffers.len(), newest, is_held);
+        let is_over = |target: usize| {
+            let all = self.allocated_by_others(target).saturating_add(len as u64);
+            self.limit.is_some_and(|limit| all > limit)
+        };
+        match target.filter(|target| !is_over(*target)) {
+            Some(target) => self.buffers[target].provide(len),
+            None => Ok(()),
+        }
+    }
+
     /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.
     pub fn growth(&self, len: usize) -> u64 {
-        let mut allocated: Vec<_> = self.buffers.iter().map(|buffer| buffer.allocated).collect();
+        let pages = |buffer: &Buffer| {
+            let provided = memfd::allocated(&buffer.fd).unwrap_or(0);
+            (buffer.allocated).max(usize::try_from(provided).unwrap_or(0))
+        };
+        let mut allocated: Vec<_> = self.buffers.iter().map(pages).collect();
         allocated.sort_unstable();
         let need = len.saturating_add(BODY);
         let missing = allocated.iter().rev().take(2);
@@ -116,6 +143,7 @@ impl CommitWriter {
         }
         let target = self.open_buffer(newest.map(|(buffer, _)| buffer));
         self.drop_unneeded(target);
+        self.begun += 1;
         Ok(CommitWrite {
             writer: self,
             target,
@@ -187,6 +215,25 @@ impl CommitWriter {
         Ok(())
     }
 
+    /// Seals a commit that was left open. It is the newest then.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if another one was begun since.
+    pub fn seal(&mut self, open: OpenCommit) -> Result<Info, Error> {
+        let id = open.info.id;
+        if open.number != self.begun {
+            return Err(Error::Gone { id });
+        }
+        if let Some((_, Info { id: newest, .. })) = self.newest_or_none()
+            && id <= newest
+        {
+            return Err(Error::NotNewer { id, newest });
+        }
+        self.buffers[open.target].header().close(&open.info);
+        self.begun += 1;
+        Ok(open.info)
+    }
+
     /// Discards commits newer than the base of a round that has started, since they are void. The next commit goes to
     /// their buffer. The base, if it is in this memory, is the newest commit until the next one is sealed.
     pub fn discard_newer(&mut self, base: CommitId) {
@@ -223,7 +270,7 @@ impl CommitWriter {
 
     /// Allocates memory for a body of `len` bytes. Existing bytes of the buffer stay, also on error.
     #[cold]
-    fn ensure_allocated(&mut self, target: usize, len: usize) -> Result<(), Error> {
+    pub(super) fn ensure_allocated(&mut self, target: usize, len: usize) -> Result<(), Error> {
         let spare = match self.limit {
             None => usize::MAX,
             Some(limit) => self.make_room(target, len, limit)?,
@@ -256,7 +303,7 @@ impl CommitWriter {
 
     /// The pinned or kept buffer that a commit of `len` bytes must take in place of the target, because three buffers of that
     /// size would have more bytes than the limit. Without a limit, or if two buffers are too large by themselves, none.
-    fn instead_of_third(&self, target: usize, len: usize) -> Option<usize> {
+    pub(super) fn instead_of_third(&self, target: usize, len: usize) -> Option<usize> {
         let need = len.saturating_add(BODY) as u64;
         let others = self.allocated_by_others(target);
         if others.saturating_add(need) <= self.limit? || self.buffers.len() < PINNABLE {
@@ -304,103 +351,5 @@ impl CommitWriter {
                 && self.buffers[*buffer].header().open_unless_pinned()
         };
         (0..self.buffers.len()).find(unused)
-    }
-}
-
-/// A commit that is being written: `write` to it, or fill the bytes of [`CommitWrite::append`], then call
-/// [`CommitWrite::seal`].
-#[derive(Debug)]
-#[must_use = "a commit counts once it is sealed"]
-pub struct CommitWrite<'a> {
-    writer: &'a mut CommitWriter,
-    target: usize,
-    info: Info,
-    len: usize,
-}
-
-impl CommitWrite<'_> {
-    /// Allocates memory for `len` more bytes, if their number is known in advance.
-    pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
-        let end = self.len.saturating_add(len);
-        if end > self.buffer().allocated - BODY {
-            if let Some(pinned) = self.writer.instead_of_third(self.target, end) {
-                self.move_to(pinned)?;
-            }
-            self.writer.ensure_allocated(self.target, end)?;
-        }
-        Ok(())
-    }
-
-    /// Goes on in a pinned buffer, whose readers notice, and frees the buffer that was chosen. On error, nothing is changed
-    /// but that the pinned commit is gone.
-    #[cold]
-    fn move_to(&mut self, pinned: usize) -> Result<(), Error> {
-        let (from, len) = (self.target, self.len);
-        let buffers = &mut self.writer.buffers;
-        buffers[pinned].header().open_despite_pins();
-        buffers[pinned].ensure_allocated(len, BODY + len)?;
-        if let Ok([old, new]) = buffers.get_disjoint_mut([from, pinned]) {
-            new.body(0, len).copy_from_slice(old.body(0, len));
-        }
-        buffers[from].free()?;
-        self.target = pinned;
-        tracing::debug!(
-            "a commit that was being copied is overwritten: three exceed --commit-memory"
-        );
-        Ok(())
-    }
-
-    /// Names the part of the state that the commit is. Without a call, it is the only one.
-    pub fn set_shard(&mut self, shard: Shard) {
-        self.info.shard = shard;
-    }
-
-    /// Appends `len` bytes for the caller to fill. They hold bytes of older commits before.
-    pub fn append(&mut self, len: usize) -> Result<&mut [u8], Error> {
-        let from = self.len;
-        self.reserve(len)?;
-        self.len = from + len;
-        Ok(self.writer.buffers[self.target].body(from, len))
-    }
-
-    fn buffer(&self) -> &Buffer {
-        &self.writer.buffers[self.target]
-    }
-
-    /// The number of bytes so far.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the commit has no bytes yet.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The bytes so far, for a digest.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: as in `Buffer::body`, and shared.
-        unsafe { std::slice::from_raw_parts(self.buffer().mapping.as_ptr().add(BODY), self.len) }
-    }
-
-    /// Completes the commit. From now on it is the newest.
-    pub fn seal(mut self, digest: Option<u64>) -> Info {
-        self.info.len = self.len as u64;
-        self.info.digest = digest;
-        self.buffer().header().close(&self.info);
-        self.info
-    }
-}
-
-impl Write for CommitWrite<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.append(bytes.len())
-            .map_err(io::Error::other)?
-            .copy_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -202,6 +202,11 @@ def canonical(name: str) -> str:
     return name
 
 
+def is_of_optimizer(name: str) -> bool:
+    """Whether :func:`optimizer_name` may have made a name."""
+    return name.startswith("optim.")
+
+
 def optimizer_name(parameter: str, key: str) -> str:
     """The name of a tensor of an optimizer's state."""
     return f"optim.{parameter}.{key}"

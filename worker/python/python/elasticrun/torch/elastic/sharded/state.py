@@ -23,12 +23,13 @@ from ... import distributed
 from ..zero import is_zero
 from .buffers import HostBuffers
 from .building import Built, leave_meta, load_extra, parts_of, reset_parameters
-from .capture import Captured, Head, capture, make_optimizer_state, set_options
+from .capture import Captured, Head, capture, is_of_optimizer, make_optimizer_state, set_options
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
 from .meshes import RoundMeshes
+from .pages import in_place, no_collection, provide
 from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
@@ -120,6 +121,9 @@ class ShardedState(ObjectState):
     #: What the commit that has begun writes, if it began with an exchange.
     _prepared: tuple[Captured, _native.Layout] | None
 
+    #: The base of which the state was made, until training begins: to unmap it takes as long as a part of the copies.
+    _base: _native.DividedBase | None
+
     def __init__(
         self,
         build: Callable[[DeviceMesh], Built],
@@ -146,6 +150,8 @@ class ShardedState(ObjectState):
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
         self._divisions: Divisions | JointDivisions | None = None
+        #: Whether the model of the last round was on the meta device, so that its memory was allocated after build().
+        self._begins_empty = False
         self._forget()
         super().__init__(**replicated)
 
@@ -177,12 +183,16 @@ class ShardedState(ObjectState):
 
     def _begin_round(self) -> None:
         distributed.refresh()
-        super()._begin_round()
+        with no_collection(self.model is not None):
+            super()._begin_round()
 
     def _load_shards(self) -> None:
         world = _native.world()
-        if self.model is not None:
-            release(self.model, self.optimizer)
+        is_new = self.model is None
+        # Pages that are there need not be provided again, which takes longer than all copies.
+        pool = _native.PagePool()
+        if not is_new:
+            release(self.model, self.optimizer, pool, keeps_all=self._begins_empty)
         self._forget()
         distributed.require_process_group()
         shape, names = mesh_shape(self._dimensions, world.size)
@@ -191,21 +201,24 @@ class ShardedState(ObjectState):
         places = data_coordinates(self.mesh, self._dims_of_data(names))
         _coordinates.enter(places)
         self.data_rank, self.data_size = places.index, places.count
+        base = _native.load_shards()
+        if base is not None:
+            provide(base, world.shards, pool if is_new and self._device == "cpu" else None)
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
         is_joint = is_zero(self.optimizer) or not _STAGES.isdisjoint(names)
         self._divisions = JointDivisions(order) if is_joint else Divisions(self.mesh)
         built = time.monotonic()
-        base = _native.load_shards()
-        is_empty = leave_meta(self.model, self._device)
+        self._begins_empty = leave_meta(self.model, self._device)
         if base is None:
-            if is_empty:
+            if self._begins_empty:
                 reset_parameters(self.model)
             self._restore_per_rank(None, "")
             # What training has changed before the first commit was complete counts for nothing.
             ObjectState._load(self, *self._initial())
             return
-        copied, fetched = self._fill(base)
+        copied, fetched = self._fill(base, pool)
+        self._base = base
         _native.loaded_shards()
         took = time.monotonic()
         _log.info(
@@ -221,18 +234,25 @@ class ShardedState(ObjectState):
     def _seal_first(self) -> None:
         captured, layout = self._prepare()
         assert self._divisions is not None
+        # Others may still build their model, so this copies first if it needs no further memory. It counts once it is sealed.
+        written = self._has_room_alone(layout)
+        if written:
+            own = self._write_first(captured, layout)
         self._divisions.check(layout)
         if not self._has_same_values(captured):
             # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
+            written = False
         self._check_room(layout)
-        self._write_shard(captured, layout, first=True)
+        if not written:
+            own = self._write_first(captured, layout)
+        self._per_rank.committed(_native.seal_first(layout, self._divisions.shard), own)
         barrier()
         _native.all_sealed()
         # The commit is newer.
-        self._saved = None
+        self._saved = self._base = None
 
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
@@ -274,6 +294,7 @@ class ShardedState(ObjectState):
         #: The layout for whose commits there is memory.
         self._has_room_for = 0
         self._prepared = None
+        self._base = None
 
     def _adopt(self, built: Built) -> None:
         self.model, self.optimizer, self.others = parts_of(built)
@@ -321,16 +342,38 @@ class ShardedState(ObjectState):
         digest.update(pickle.dumps(captured.head.groupings, protocol=5))
         return len(set(allgather_object(digest.digest(), "the values of a sharded state"))) == 1
 
-    def _write_shard(self, captured: Captured, layout: _native.Layout, *, first: bool = False) -> None:
+    def _head(self, captured: Captured) -> tuple[bytes | None, bytes]:
+        """The values of this worker alone, and the head of its shard, which has them too."""
         assert self._divisions is not None
         own = self._per_rank.save(self._place())
-        head = pickle.dumps((self._divisions.head(captured), self._payload().copy(), own), protocol=5)
+        return own, pickle.dumps((self._divisions.head(captured), self._payload().copy(), own), protocol=5)
+
+    def _write_shard(self, captured: Captured, layout: _native.Layout) -> None:
+        assert self._divisions is not None
+        own, head = self._head(captured)
         host = HostBuffers(self._divisions.tensors(captured), load=False)
-        commit = _native.commit_shard(layout, self._divisions.shard, head, host.buffers(), first)
+        commit = _native.commit_shard(layout, self._divisions.shard, head, host.buffers())
         self._per_rank.committed(commit, own)
 
-    def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
-        """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts."""
+    def _write_first(self, captured: Captured, layout: _native.Layout) -> bytes | None:
+        """Writes commit 0 of the round. Returns the values of this worker alone."""
+        assert self._divisions is not None
+        own, head = self._head(captured)
+        host = HostBuffers(self._divisions.tensors(captured), load=False)
+        _native.write_first(layout, self._divisions.shard, head, host.buffers())
+        return own
+
+    def _has_room_alone(self, layout: _native.Layout) -> bool:
+        """Whether the commits of this worker need no memory that others may need."""
+        assert self._divisions is not None
+        growth, _ = _native.memory_for_commits(layout, self._divisions.shard, 0)
+        return growth == 0
+
+    def _fill(self, base: _native.DividedBase, pool: _native.PagePool) -> tuple[int, int]:
+        """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts.
+
+        Tensors that were allocated just now take pages of the pool.
+        """
         heads = base.heads()
         head: Head
         values: OwnedPayload
@@ -340,6 +383,8 @@ class ShardedState(ObjectState):
             make_optimizer_state(self.model, self.optimizer, head, stored)
         captured, layout = self._prepare()
         assert self._divisions is not None
+        new = [tensor for name, tensor in captured.tensors.items() if self._begins_empty or is_of_optimizer(name)]
+        pool.give(in_place(new))
         host = HostBuffers(self._divisions.tensors(captured), load=True)
         copied = base.fill(layout, self._divisions.by_rank, host.buffers(), _copy_threads())
         host.write_back()

@@ -1,0 +1,62 @@
+"""Memory that a round needs: pages of the round before, and pages that are provided while build() runs.
+
+The system takes many times as long to provide a page as a copy of its bytes does.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from elasticrun import _native
+
+if TYPE_CHECKING:
+    from elasticrun._native import Buffer
+
+
+def provide(base: _native.DividedBase, shards: int | None, pool: _native.PagePool | None) -> None:
+    """Begins to provide memory for a shard of a base that is divided anew.
+
+    build() uses one processor, and takes longer in the first round of a process.
+
+    Args:
+        base: the base of the round.
+        shards: number of shards of the round.
+        pool: gets as many bytes as the shard has, beside the commit.
+    """
+    nbytes = sum(map(base.layout.nbytes, range(base.layout.shards))) // (shards or 1)
+    _native.provide_for_commit(nbytes)
+    if pool is not None:
+        pool.provide(nbytes)
+
+
+def in_place(tensors: Iterable[torch.Tensor]) -> list[Buffer]:
+    """Address and bytes of those local tensors whose memory a copy from a commit fills in place."""
+    found = []
+    with torch.no_grad():
+        for tensor in tensors:
+            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            if local.device.type == "cpu" and local.is_contiguous():
+                found.append((local.data_ptr(), local.nbytes))
+    return found
+
+
+@contextmanager
+def no_collection(pauses: bool) -> Iterator[None]:
+    """Without garbage collection, if ``pauses``.
+
+    The model of the round before is garbage with cycles. To look for it takes longer than to load the new one.
+    """
+    pauses = pauses and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()

@@ -1,0 +1,104 @@
+"""A state whose tensors are large enough that their pages are used again: sharded_large.py STEPS DEVICE [EVENT...].
+
+build() makes the model on DEVICE: `meta` or `cpu`. Each round and each step prints a digest of the whole state. An event is
+WHEN:RANK@AT: that rank kills itself in the `forward` pass of a step of the first round, or, in a later round of that size,
+when it has `written` commit 0 of the round and not sealed it.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch.distributed.fsdp import fully_shard
+
+import elasticrun.torch as er
+from elasticrun import _native
+
+STEPS, DEVICE, EVENTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+
+er.init()
+
+
+def say(line):
+    # A single write, since this process may be killed between two writes.
+    os.write(1, f"{line}\n".encode())
+
+
+def dies(when, at):
+    is_first = _native.world().round == 1
+    if f"{when}:{er.rank()}@{at}" in EVENTS and is_first == (when == "forward"):
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+
+class PagePool:
+    """Says what the pool has given."""
+
+    def __init__(self):
+        self._pool = native_pool()
+
+    def take(self, buffer):
+        return self._pool.take(buffer)
+
+    def provide(self, nbytes):
+        self._pool.provide(nbytes)
+        # Otherwise a build as short as this one leaves it no time.
+        time.sleep(0.3)
+
+    def give(self, buffers):
+        given = self._pool.give(buffers)
+        say(f"round {_native.world().round}: gave {given} of {sum(nbytes for _, nbytes in buffers)}")
+        return given
+
+
+def write_first(*values):
+    native_write(*values)
+    dies("written", er.size())
+
+
+native_pool, _native.PagePool = _native.PagePool, PagePool
+native_write, _native.write_first = _native.write_first, write_first
+
+
+def build(mesh):
+    torch.manual_seed(5)
+    with torch.device(DEVICE):
+        model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048, bias=False) for _ in range(2)))
+    for layer in (*model, model):
+        fully_shard(layer, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def digest(state):
+    tensors = [*state.model.parameters()]
+    tensors += [value for entry in state.optimizer.state.values() for value in entry.values() if value.dim()]
+    hashed = hashlib.sha256()
+    for tensor in tensors:
+        hashed.update(tensor.full_tensor().detach().numpy().tobytes())
+    return hashed.hexdigest()[:12]
+
+
+state = er.elastic.ShardedState(build, step=0)
+
+
+@er.elastic.run
+def train(state):
+    say(f"round of {er.size()} at {state.step}: {digest(state)}")
+    while state.step < STEPS:
+        loss = state.model(torch.ones(1, 2048)).square().mean()
+        dies("forward", state.step)
+        loss.backward()
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        state.step += 1
+        found = digest(state)
+        if er.rank() == 0:
+            say(f"step {state.step}: {found}")
+        state.commit()
+
+
+train(state)
+say("done")
