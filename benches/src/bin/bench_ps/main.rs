@@ -2,8 +2,8 @@
 //!
 //! A job of one scheduler, one server and one worker runs over loopback, beside a plain TCP client and server that send the same
 //! bytes: a header of 80 bytes, a key and the values, and a header of 80 bytes as the answer. `PS_LITE_DIR` may name a build of
-//! ps-lite, which then runs the same job. Two more jobs, of ours and of ps-lite, run with `DMLC_LOCAL=1`. All are measured in turn,
-//! and medians count. GB/s are bytes of values in one direction. CPU seconds are those of both processes, worker and server. `sum`
+//! ps-lite, which then runs the same job. Two more jobs, of ours and of ps-lite, run with `DMLC_LOCAL=1`: ours exchanges payloads in
+//! shared memory then. All are measured in turn, and medians count. GB/s are bytes of values in one direction. CPU seconds are those of both processes, worker and server. `sum`
 //! has a server that adds values up; the others only acknowledge, as plain TCP does. Latencies are those of one request at a time.
 //! With one value for a key, `sparse` is a push or pull of all keys of the server, `some` of a tenth of them, and the pushes of
 //! optimizers are gradients for all.
@@ -96,7 +96,7 @@ fn compare(options: &Options) -> Result<()> {
     let mut contenders = vec![Contender::new("ours", "local_", &mut local)];
     let peer = pslite_local.as_mut();
     contenders.extend(peer.map(|pair| Contender::new("ps-lite", "local_pslite_", pair)));
-    let title = "one host, DMLC_LOCAL=1";
+    let title = "one host, DMLC_LOCAL=1 (shared memory)";
     dense::compare(title, &mut contenders, options, &mut json)?;
 
     sparse::compare(&mut ours, pslite.as_mut(), options, &mut json)?;

@@ -98,11 +98,14 @@ impl Drop for Process {
 }
 
 impl Pair {
-    /// A job of ours. With `local` its connections are those of `DMLC_LOCAL`.
+    /// A job of ours. With `local` its nodes share memory, else all goes over TCP.
     pub(crate) fn ours(local: bool) -> Result<Self> {
         Self::job(local, || {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("node");
+            if !local {
+                command.env("ELASTICRUN_PS_SHARED_MEMORY", "0");
+            }
             Ok(command)
         })
     }
