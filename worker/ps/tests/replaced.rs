@@ -125,6 +125,22 @@ fn killed_workers_are_replaced() {
     job.finish();
 }
 
+#[test]
+fn a_worker_without_a_request_in_flight_is_told() {
+    let variables = [("ELASTICRUN_PS_REPLACE_TIMEOUT", "60")];
+    let port = free_port();
+    let start = |role| Node::start(role, "idle", port, (1, 1), &variables);
+    let (scheduler, server, mut worker) = (start("scheduler"), start("server"), start("worker"));
+    worker.expect("pushed");
+    server.signal(Signal::SIGKILL);
+    drop(server.end());
+    let mut server = start("server");
+    server.expect("rank 0 recovery true");
+    worker.write_line();
+    worker.expect("told another process has taken its place");
+    finish(vec![scheduler, server, worker]);
+}
+
 /// As after the loss of a host: the worker may be there before the server.
 #[test]
 fn a_server_and_a_worker_are_replaced_together() {

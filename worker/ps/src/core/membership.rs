@@ -70,9 +70,9 @@ pub(crate) struct Membership {
     left: BTreeSet<NodeId>,
     /// The dead, and when they died.
     dead: BTreeMap<NodeId, Duration>,
-    /// How long barriers wait for a process in the place of a dead one.
+    /// How long barriers wait for a process in the place of a dead one. Zero: nobody takes it.
     patience: Duration,
-    /// Whether further nodes may join. Ranks are never given twice then; otherwise a newcomer may take the place of a dead node.
+    /// Whether further nodes may join. Ranks are never given twice then.
     open: bool,
 }
 
@@ -116,7 +116,8 @@ impl Membership {
         let count_or_more = if self.open { u32::MAX / 4 } else { count };
         let wanted = newcomer.rank.filter(|rank| *rank < count_or_more).map(id);
         let is_free = |id: &NodeId| !self.members.contains_key(id);
-        let is_vacant = |id: &NodeId| !self.open && self.dead.contains_key(id);
+        let replaces = !self.open && !self.patience.is_zero();
+        let is_vacant = |id: &NodeId| replaces && self.dead.contains_key(id);
         // The place of a dead node is for whoever wants it, or wants none.
         let any_vacant = || {
             (0..count)

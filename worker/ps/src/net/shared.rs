@@ -30,7 +30,10 @@ use elasticrun_shm::{
     fds,
     memfd::{self, Mapping, PAGE},
 };
-use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::{
+    fs::{SealFlags, fcntl_get_seals},
+    process::{Resource, getrlimit},
+};
 
 use super::stream::Stream;
 use crate::core::{
@@ -42,6 +45,12 @@ use crate::core::{
 pub(crate) const MAX_SHARED: usize = 1 << 40;
 /// Where the end that accepts says that it has the memory.
 const ACCEPTED: usize = 192;
+
+fn is_truncated(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<fds::Truncated>())
+}
 
 /// Which end of the connection this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +81,13 @@ impl SharedMemory {
     pub(crate) fn create(len: usize) -> io::Result<(Arc<Self>, OwnedFd)> {
         let len = len.next_multiple_of(PAGE);
         let total = PAGE as u64 + 2 * len as u64;
+        // A larger file would end the process by a signal.
+        if getrlimit(Resource::Fsize)
+            .current
+            .is_some_and(|limit| limit < total)
+        {
+            return Err(io::Error::other("ulimit -f is less than its size"));
+        }
         let fd = memfd::create("elasticrun-ps", total).map_err(io::Error::other)?;
         Ok((Self::map(&fd, len)?, fd))
     }
@@ -96,7 +112,12 @@ impl SharedMemory {
     pub(crate) fn receive(stream: &Stream) -> io::Result<io::Result<Arc<Self>>> {
         let (mut bytes, mut have, mut descriptors) = ([0; 8], 0, Vec::new());
         while have < bytes.len() {
-            match fds::recv(stream, &mut bytes[have..], &mut descriptors)? {
+            let received = match fds::recv(stream, &mut bytes[have..], &mut descriptors) {
+                // No descriptor is left. The bytes came with it, in one message.
+                Err(error) if is_truncated(&error) => return Ok(Err(error)),
+                received => received?,
+            };
+            match received {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 more => have += more,
             }

@@ -70,7 +70,9 @@ impl Node {
     ) -> Result<Arc<Connection>, Error> {
         let memory = self.introduce(&stream, to, limit)?;
         self.log(1, || {
-            let how = memory.as_ref().map_or("", |_| ", with shared memory");
+            let how = memory
+                .as_ref()
+                .map_or("", |_| ", and offered shared memory");
             format!("connected to {to}{how}")
         });
         self.adopt(stream, Some((to, memory)))

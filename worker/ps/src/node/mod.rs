@@ -161,6 +161,7 @@ impl Node {
         parts: [Bytes; 3],
         pace: Pace,
     ) -> Result<(), Error> {
+        self.processes.tell(to)?;
         let connection = self.connection(to)?;
         self.log(2, || format!("to {to}: {header:?}"));
         self.send_kept(&connection, header, parts, pace)

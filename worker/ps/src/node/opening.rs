@@ -52,8 +52,12 @@ impl Node {
             return Ok(None);
         };
         let sent = memory.send(&fd, stream).map_err(Error::io("sendmsg"))?;
-        let failed = |error: &io::Error| tracing::warn!(%error, "no shared memory with {to}");
-        Ok(sent.inspect_err(failed).ok().map(|()| memory))
+        let sent = sent.inspect_err(|error| self.does_without(to, error));
+        Ok(sent.ok().map(|()| memory))
+    }
+
+    fn does_without(&self, node: NodeId, error: &io::Error) {
+        self.log(0, || format!("no shared memory with {node}: {error}"));
     }
 
     /// Memory for the other end, if it is on this host. Without it, all goes through the socket.
@@ -63,8 +67,9 @@ impl Node {
             return None;
         }
         let created = SharedMemory::create(len);
-        let failed = |error: &io::Error| tracing::warn!(%error, "no shared memory with {to}");
-        created.inspect_err(failed).ok()
+        created
+            .inspect_err(|error| self.does_without(to, error))
+            .ok()
     }
 
     /// Learns who has dialled. In a job with a key, whoever does not prove it is refused.
@@ -102,7 +107,7 @@ impl Node {
                     connection.share(writer);
                     receiver.share(reader);
                 }
-                Err(error) => tracing::warn!(%error, "no shared memory with {sender}"),
+                Err(error) => self.does_without(sender, &error),
             }
         }
         stream.set_read_timeout(None)?;

@@ -7,7 +7,14 @@
 //!   messages that are sent again have the incarnation.
 //! - PI2 Each process is lost once.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use super::{Control, Death, Node, lock};
 use crate::{
@@ -27,6 +34,8 @@ pub(super) struct Processes {
     known: Mutex<BTreeMap<NodeId, Known>>,
     /// The deaths that the scheduler has declared.
     declared: Mutex<Vec<Death>>,
+    /// Whether `unnoticed` is set anywhere.
+    has_news: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +45,8 @@ struct Known {
     address: Option<SocketAddr>,
     /// Why it is lost.
     lost: Option<Error>,
+    /// It has come while the program may not have had a request in flight to the process before.
+    unnoticed: bool,
 }
 
 impl Processes {
@@ -75,6 +86,25 @@ impl Processes {
         lost.map(|(node, _)| *node).collect()
     }
 
+    /// Fails the first request to a process that has taken the place of another one: it has none of the values, and a program that had no
+    /// request in flight would not notice.
+    pub(super) fn tell(&self, node: NodeId) -> Result<(), Error> {
+        if !self.has_news.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut known = lock(&self.known);
+        let told = known
+            .get_mut(&node)
+            .map(|it| std::mem::take(&mut it.unnoticed));
+        match told {
+            Some(true) => Err(Error::NodeLost {
+                node,
+                reason: "another process has taken its place".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Notes that a process is lost. Returns whether that is news: the first reason counts, as a broken connection may follow from it.
     fn lose(&self, (node, incarnation): Process, error: &Error) -> bool {
         let mut known = lock(&self.known);
@@ -96,7 +126,9 @@ impl Processes {
                 incarnation,
                 address,
                 lost: None,
+                unnoticed: true,
             };
+            self.has_news.store(true, Ordering::Release);
         } else if incarnation == process.incarnation && address.is_some() {
             process.address = address;
         }
@@ -172,6 +204,8 @@ impl Node {
         for member in members.iter().filter(|member| member.incarnation > 0) {
             let process = (member.id, member.incarnation);
             self.processes.note(process, Some(member.address));
+            // The program has had nothing to do with the process before.
+            let _ = self.processes.tell(member.id);
         }
     }
 
@@ -218,7 +252,7 @@ impl Node {
             Some(_) => Vec::new(),
             None => lock(&self.processes.declared).clone(),
         };
-        let finished = self.finished.load(std::sync::atomic::Ordering::SeqCst);
+        let finished = self.finished.load(Ordering::SeqCst);
         Control::Bye { deaths, finished }
     }
 }

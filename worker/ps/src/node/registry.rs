@@ -1,9 +1,9 @@
 //! Who in this process gets which frames.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -91,6 +91,8 @@ struct Inner {
     apps: BTreeMap<App, Arc<dyn RequestSink>>,
     parked: BTreeMap<App, Vec<Parked>>,
     parked_bytes: usize,
+    /// The apps whose handlers are about to have handled what was parked.
+    registering: BTreeSet<App>,
 }
 
 /// Bytes of requests that wait for handlers. What comes beyond is refused at once.
@@ -100,6 +102,18 @@ const MAX_PARKED: usize = 256 << 20;
 #[derive(Default)]
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
+    /// Signalled when an app is registered.
+    registered: Condvar,
+}
+
+/// An app that registers. It ends also if its handler panics.
+struct Registering<'a>(&'a Registry, App);
+
+impl Drop for Registering<'_> {
+    fn drop(&mut self) {
+        self.0.lock().registering.remove(&self.1);
+        self.0.registered.notify_all();
+    }
 }
 
 impl fmt::Debug for Registry {
@@ -157,14 +171,20 @@ impl Registry {
         app: u32,
         sink: Arc<dyn RequestSink>,
     ) -> Result<(), Error> {
+        let exists = Error::CustomerExists { app, customer: app };
+        let _registering = {
+            let mut inner = self.lock();
+            let name = (kind, app);
+            if inner.apps.contains_key(&name) || !inner.registering.insert(name) {
+                return Err(exists);
+            }
+            Registering(self, name)
+        };
         loop {
             let parked = {
                 let mut inner = self.lock();
-                if inner.apps.contains_key(&(kind, app)) {
-                    return Err(Error::CustomerExists { app, customer: app });
-                }
                 match inner.parked.remove(&(kind, app)) {
-                    // Requests that come meanwhile wait behind these.
+                    // Those that come from other nodes meanwhile wait in their receiving threads, behind these.
                     Some(parked) if !parked.is_empty() => {
                         inner.parked_bytes -= parked.iter().map(Parked::bytes).sum::<usize>();
                         parked
@@ -194,6 +214,10 @@ impl Registry {
     ) -> Result<Option<Arc<dyn RequestSink>>, Box<Parked>> {
         let mut inner = self.lock();
         let app = (header.kind, header.app);
+        while from.is_some() && inner.registering.contains(&app) {
+            let woken = self.registered.wait(inner);
+            inner = woken.unwrap_or_else(PoisonError::into_inner);
+        }
         if let Some(sink) = inner.apps.get(&app) {
             return Ok(Some(Arc::clone(sink)));
         }

@@ -33,6 +33,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "keys" => traps::keys(&start()?),
         "bad-input" => traps::bad_input(&start()?),
         "priority" => traps::priority(&start()?),
+        "idle" => traps::idle(&start()?),
         "replaced" => traps::replaced(&start()?),
         "until-lost" => traps::until_lost(&start()?),
         "optimizer" => training::optimizer(&start()?),

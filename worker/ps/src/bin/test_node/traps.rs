@@ -338,6 +338,35 @@ pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
     postoffice.finalize()
 }
 
+/// A worker has no request in flight while its server is replaced. It is told all the same.
+pub(crate) fn idle(postoffice: &Postoffice) -> Result<(), Error> {
+    println!(
+        "rank {} recovery {}",
+        postoffice.my_rank(),
+        postoffice.is_recovery()
+    );
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => {
+            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
+        }
+        Role::Worker => {
+            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
+            kv.wait(kv.push([1], vec![1.0])?)?;
+            println!("pushed");
+            wait_for_line();
+            let told = match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
+                Err(Error::NodeLost { reason, .. }) => reason,
+                other => format!("{other:?}"),
+            };
+            println!("told {told}");
+            let found = kv.pull([1], 1)?.wait()?.values;
+            ensure(found == [0.0], || format!("{found:?}"))?;
+        }
+    }
+    postoffice.finalize()
+}
+
 /// A barrier of all, which a node may not reach.
 pub(crate) fn barrier(postoffice: &Postoffice) -> Result<(), Error> {
     println!("rank {} pid {}", postoffice.my_rank(), std::process::id());

@@ -38,6 +38,7 @@ fn a_worker_gets_the_rank_that_it_wants_unless_another_has_it() {
 #[test]
 fn a_newcomer_takes_the_place_of_a_dead_node() {
     let mut members = Membership::new(2, 2);
+    members.await_replacements(at(9));
     for role in [Role::Server, Role::Server, Role::Worker, Role::Worker] {
         members.join(newcomer(role), at(0)).unwrap();
     }
@@ -71,6 +72,14 @@ fn a_newcomer_takes_the_place_of_a_dead_node() {
     // One that has finished is not replaced.
     members.leave(NodeId::worker(0));
     assert!(members.join(worker(0, 2), at(2)).is_err());
+}
+
+#[test]
+fn nobody_is_replaced_unless_the_job_says_so() {
+    let mut members = Membership::new(1, 1);
+    let server = members.join(newcomer(Role::Server), at(0)).unwrap();
+    members.disconnected((server, 0), at(1));
+    assert!(members.join(newcomer(Role::Server), at(2)).is_err());
 }
 
 #[test]
