@@ -118,7 +118,7 @@ fn elastic_servers_that_always_fail_end_the_job() {
 fn recorded(flags: &str) -> Job {
     let program = binaries::example_of_servers();
     let script = format!(
-        "echo $DMLC_ROLE $$ >> $PROCESS_TEST_DIR/nodes; exec {} --epochs 40 >> $PROCESS_TEST_DIR/trained",
+        "echo $DMLC_ROLE $$ >> $PROCESS_TEST_DIR/nodes; exec {} --epochs 120 >> $PROCESS_TEST_DIR/trained",
         program.display()
     );
     Job::new(flags).command(["sh", "-c", &script])
