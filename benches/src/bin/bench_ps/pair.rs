@@ -1,6 +1,7 @@
 //! A client and a server, each a process, and measurements of both.
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     process::{Child, ChildStdin, Command, Stdio},
@@ -11,6 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use nix::{
+    sched::{CpuSet, sched_setaffinity},
     sys::signal::{Signal, kill},
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,
@@ -83,6 +85,19 @@ impl Process {
     fn cpu(&self) -> Result<Duration> {
         let clock = clock_getcpuclockid(Pid::from_raw(self.child.id() as i32))?;
         Ok(Duration::from(clock_gettime(clock)?))
+    }
+
+    /// Has all threads run on these processors.
+    fn run_on(&self, processors: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let mut set = CpuSet::new();
+        for processor in processors {
+            set.set(processor)?;
+        }
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let id = task?.file_name().to_string_lossy().parse()?;
+            sched_setaffinity(Pid::from_raw(id), &set)?;
+        }
+        Ok(())
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
@@ -200,6 +215,26 @@ impl Pair {
         bail!("no answer of the {} in {TIMEOUT:?}", self.client.name)
     }
 
+    /// Puts client and server on a processor of their own for requests one at a time, as if each had a host. The system would have
+    /// them share one or not, as it happens, which changes a round trip by a factor of four. ps-lite's threads poll, so they
+    /// keep all processors.
+    fn place(&self, window: usize) -> Result<()> {
+        let all = std::thread::available_parallelism()?.get();
+        if self.stops || all < 2 {
+            return Ok(());
+        }
+        match window {
+            1 => {
+                self.client.run_on(0..1)?;
+                self.server.run_on(1..2)
+            }
+            _ => {
+                self.client.run_on(0..all)?;
+                self.server.run_on(0..all)
+            }
+        }
+    }
+
     /// Runs an operation for about so many milliseconds.
     pub(crate) fn measure(
         &mut self,
@@ -212,6 +247,7 @@ impl Pair {
             self.server.signal(Signal::SIGCONT)?;
             self.client.signal(Signal::SIGCONT)?;
         }
+        self.place(window)?;
         let before = self.client.cpu()? + self.server.cpu()?;
         writeln!(self.client.stdin, "{operation} {size} {window} {millis}")?;
         let line = self.line()?;
