@@ -137,7 +137,7 @@ fn a_worker_without_a_request_in_flight_is_told() {
     let mut server = start("server");
     server.expect("rank 0 recovery true");
     worker.write_line();
-    worker.expect("told another process has taken its place");
+    worker.expect("told lost");
     finish(vec![scheduler, server, worker]);
 }
 

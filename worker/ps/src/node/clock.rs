@@ -64,7 +64,7 @@ impl Node {
             self.follow_snapshots(scheduler);
             return;
         }
-        if let Some(lost) = self.processes.why_lost(SCHEDULER) {
+        if let Some(lost) = self.scheduler_lost() {
             for customer in self.registry.customers() {
                 customer.end_overdue(self.options.heartbeat_timeout, &lost);
             }

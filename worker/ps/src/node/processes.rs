@@ -105,6 +105,11 @@ impl Processes {
         }
     }
 
+    /// Notes deaths that are declared, for the goodbye of this node.
+    pub(super) fn declare(&self, deaths: &[Death]) {
+        lock(&self.declared).extend_from_slice(deaths);
+    }
+
     /// Notes that a process is lost. Returns whether that is news: the first reason counts, as a broken connection may follow from it.
     fn lose(&self, (node, incarnation): Process, error: &Error) -> bool {
         let mut known = lock(&self.known);
@@ -233,7 +238,7 @@ impl Node {
     /// Nodes have died, as the scheduler says.
     pub(super) fn declared_dead(self: &Arc<Self>, deaths: Vec<Death>) {
         self.died(&deaths);
-        lock(&self.processes.declared).extend(deaths);
+        self.processes.declare(&deaths);
     }
 
     /// Nodes have died.

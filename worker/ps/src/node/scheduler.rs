@@ -209,9 +209,10 @@ impl Node {
             incarnation: member.incarnation,
             reason: reason.to_owned(),
         });
-        let message = Control::Dead {
-            deaths: deaths.collect(),
-        };
+        let deaths: Vec<_> = deaths.collect();
+        // First: once somebody is told and ends, this node may end before it has told the others.
+        self.processes.declare(&deaths);
+        let message = Control::Dead { deaths };
         for node in living {
             let connection = lock(&self.connections).get(&node).cloned();
             if let Some(connection) = connection {
