@@ -34,6 +34,12 @@ def dies(when, at):
         time.sleep(60)
 
 
+def resident():
+    """Bytes of the memory of this process alone."""
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+
+
 class PagePool:
     """Says what the pool has given."""
 
@@ -44,9 +50,13 @@ class PagePool:
         return self._pool.take(buffer)
 
     def provide(self, nbytes):
+        before = resident()
         self._pool.provide(nbytes)
-        # Otherwise a build as short as this one leaves it no time.
-        time.sleep(0.3)
+        # A build as short as this one would leave it no time.
+        deadline = time.monotonic() + 60
+        while resident() < before + 0.95 * nbytes:
+            assert time.monotonic() < deadline, "no pages are provided"
+            time.sleep(0.005)
 
     def give(self, buffers):
         given = self._pool.give(buffers)
