@@ -6,7 +6,7 @@ use super::{layer::variable, nearest::nearest_setting, table::KEYS};
 pub(crate) const PREFIX: &str = "ELASTICRUN_";
 
 /// Variables that are no settings, without the prefix.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 24] = [
     // What a worker gets from its agent.
     "AGENT_SOCKET",
     "GENERATION",
@@ -22,8 +22,10 @@ const OTHERS: [&str; 22] = [
     // Of the parameter server, beside those of ps-lite.
     "PS_HANDLER_TIMEOUT",
     "PS_KEY",
+    "PS_REPLACE_TIMEOUT",
     "PS_REQUEST_TIMEOUT",
     "PS_SEND_BUFFER",
+    "PS_SHARED_MEMORY",
     "PS_START_TIMEOUT",
     "PYTHON",
     // What the build and the tests of elasticrun read.
