@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-sharded bench-data bench-order bench-notice bench-plugins bench-ps bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check sdk-api locks fix unit process test test-full flaky fuzz audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-restart-torch bench-rdzv-torch bench-rendezvous bench-launch bench-collectives bench-commit bench-sharded bench-data bench-order bench-notice bench-plugins bench-ps bench-spark test-plugins test-ssh wheel python spark test-frameworks test-gpu test-horovod test-horovod-spark test-torch-rdzv test-spark test-spark-full plugins plugins-portable test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -34,7 +34,7 @@ PLUGIN_TESTS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) 
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests) | package(elasticrun-etcd-tests) | (package(/^elasticrun-ps/) & kind(test))
 
 # What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
-TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark torch-rdzv notices s3 petastorm
+TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks gpu horovod horovod-spark torch-rdzv notices s3 petastorm
 BENCH_NAMES := rendezvous launch collectives recovery recovery-torch restart-torch rdzv-torch commit sharded data order notice plugins ps spark
 FUZZ_NAMES := config etcd footers frames host_lists journal_values manifests pages plugin_answers shards thrift tokens
 # Only from the command line: some systems have an environment variable NAME.
@@ -119,6 +119,9 @@ spark: ## A minute of jobs on a Spark 4 cluster; needs Java 17, else skipped
 
 test-frameworks: setup ## Real jobs with TensorFlow, Keras, JAX, Lightning, Transformers and Accelerate
 	worker/python/test_frameworks.sh
+
+test-gpu: ## CUDA: ranks that share a GPU, NCCL, commits of CUDA tensors; needs a GPU, torch and pytest, else skipped; WHEEL=FILE for a built one
+	worker/python/test_gpu.sh $(if $(WHEEL),'$(WHEEL)')
 
 test-notices: ## 1,000 termination notices of three clouds to a job of four hosts, with no lost step; NOTICES=100 for fewer
 	cargo build --locked --workspace

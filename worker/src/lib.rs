@@ -79,7 +79,10 @@ pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, Shard,
     control::{Seat, StopReason},
 };
-pub use elasticrun_shm::{PagePool, available_memory};
+pub use elasticrun_shm::{
+    Copying, PagePool, Part, available_memory,
+    commit::{BufferPlace, Place},
+};
 pub use error::{Error, Interrupt};
 pub use round::{DividedBase, Route, ShardCopy};
 pub use run::run;
@@ -88,5 +91,5 @@ pub use sampler::ElasticSampler;
 pub use session::Session;
 pub use state::State;
 pub use store::Store;
-pub use worker::{FailureOrigin, Worker};
+pub use worker::{FailureOrigin, OpenShard, Worker};
 pub use world::World;

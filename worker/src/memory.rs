@@ -1,9 +1,12 @@
 //! The commits of this process, in memory that the agent owns.
 
+use std::sync::Arc;
+
 use elasticrun_core::worker::{Commits, Fingerprint};
 use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round};
-use elasticrun_shm::commit::{
-    CommitFds, CommitWrite, CommitWriter, Error as CommitError, OpenCommit,
+use elasticrun_shm::{
+    Copying,
+    commit::{CommitFds, CommitWrite, CommitWriter, Error as CommitError, OpenCommit, Place},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -23,14 +26,31 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> Fingerprint {
     }
 }
 
+/// A commit that is not sealed.
+#[derive(Debug)]
+struct Open {
+    key: CommitKey,
+    commit: OpenCommit,
+    /// A copy to it, which ends before the memory is used for anything else.
+    copying: Option<Arc<Copying>>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(copying) = &self.copying {
+            copying.wait();
+        }
+    }
+}
+
 /// The commit memory of this process, with the last computed fingerprint.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// The part of a state that was written and not sealed. Before the writer, which owns the memory that it is copied to.
+    open: Option<Open>,
     writer: CommitWriter,
     /// The last computed fingerprint. A round may fail, and its successor may have the same base.
     fingerprint: Option<(CommitId, Fingerprint)>,
-    /// The part of a state that was written and not sealed.
-    open: Option<(CommitKey, OpenCommit)>,
     /// The bytes of the commits of all workers of a round beyond which two buffers of each must suffice.
     limit: Option<u64>,
 }
@@ -38,9 +58,9 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn open(fds: CommitFds, limit: Option<u64>) -> Result<Self, Error> {
         Ok(Self {
+            open: None,
             writer: CommitWriter::open(fds)?,
             fingerprint: None,
-            open: None,
             limit,
         })
     }
@@ -104,25 +124,18 @@ impl Memory {
         id: CommitId,
         fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.write_shard(id.into(), fill)
-    }
-
-    /// As [`write`](Self::write), for a part of a state.
-    pub(crate) fn write_shard(
-        &mut self,
-        key: CommitKey,
-        fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        let key = id.into();
         self.leave_open(key, fill)?;
         self.seal_open(key)
     }
 
-    /// As [`write_shard`](Self::write_shard), but for the seal: the newest commit is still the one before.
+    /// As [`write`](Self::write), for a part of a state, and but for the seal: the newest commit is still the one before. Gives
+    /// the place of the bytes, where they may be written until the seal.
     pub(crate) fn leave_open(
         &mut self,
         key: CommitKey,
         fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<Place, Error> {
         let version = match key.shard.is_whole() {
             true => WHOLE,
             false => SHARD,
@@ -131,20 +144,37 @@ impl Memory {
         let mut write = self.writer.begin(key.commit, version)?;
         write.set_shard(key.shard);
         fill(&mut write)?;
-        self.open = Some((key, write.leave_open()));
-        Ok(())
+        let commit = write.leave_open();
+        self.open = Some(Open {
+            key,
+            commit,
+            copying: None,
+        });
+        Ok(self.writer.place(&commit))
+    }
+
+    /// Takes note of a copy to an open commit.
+    pub(crate) fn await_copy(&mut self, key: CommitKey, copying: Arc<Copying>) {
+        match &mut self.open {
+            Some(open) if open.key == key => open.copying = Some(copying),
+            // Its memory may be used for something else now.
+            _ => copying.wait(),
+        }
     }
 
     /// Seals what [`leave_open`](Self::leave_open) has written for this key.
     pub(crate) fn seal_open(&mut self, key: CommitKey) -> Result<(), Error> {
-        let open = self.open.take().filter(|(of, _)| *of == key);
-        let (_, open) = open.ok_or(CommitError::Gone { id: key.commit })?;
-        self.writer.seal(open)?;
+        let open = self.open.take().filter(|open| open.key == key);
+        let open = open.ok_or(CommitError::Gone { id: key.commit })?;
+        let commit = open.commit;
+        drop(open);
+        self.writer.seal(commit)?;
         Ok(())
     }
 
     /// Provides memory for the next commit, of about `len` bytes, in a thread of its own, as far as there is enough.
     pub(crate) fn provide(&mut self, len: usize) {
+        self.open = None;
         if let Err(error) = self.writer.provide(len) {
             tracing::debug!(%error, "no memory is provided ahead of a commit");
         }
@@ -173,6 +203,7 @@ impl Commits for Memory {
     }
 
     fn discard_newer(&mut self, base: Option<CommitId>) {
+        self.open = None;
         self.forget_fingerprint();
         self.writer.discard_newer(base.unwrap_or(OLDEST));
     }

@@ -16,20 +16,20 @@ use std::{
 
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_core::worker::{Event, Hooks, Machine, RoundId, SetupStep};
-use elasticrun_protocol::{CommitId, CommitKey, Shard, store::Namespace};
-use elasticrun_shm::commit::CommitWrite;
+use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shm::page::{BoundaryCounter, BoundaryOutcome, Phase, WorkerPage};
 
 use crate::{
     Error, State, Store, World,
     agent::{AgentConnection, Inbox, NextJoin, StartedRound},
-    round::{
-        DividedBase, Route, classify, connect, fetch_base, fetch_shard, open_divided, record_error,
-        sync,
-    },
+    round::{classify, connect, fetch_base, record_error, sync},
     sched_boost::{SchedBoost, UntilFirstBoundary},
     state,
 };
+
+mod shards;
+
+pub use shards::OpenShard;
 
 /// A worker process of a job.
 #[derive(Debug)]
@@ -197,119 +197,6 @@ impl Worker {
             (false, Some(id), Some(_)) => Err(Error::Divided { id }),
             _ => Ok(()),
         }
-    }
-
-    /// [`SetupStep::LoadShards`]: opens the base of the round. `None` if the round has no base. All
-    /// members take part. Call [`loaded_shards`](Self::loaded_shards) when the live state is
-    /// made of it.
-    ///
-    /// # Errors
-    /// As [`sync`](Self::sync).
-    pub fn load_shards(&mut self, group: &mut Group) -> Result<Option<DividedBase>, Error> {
-        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        let (inbox, memory) = (&self.agent.inbox, &mut self.agent.memory);
-        let base = inbox.with_machine(|machine| machine.load_shards(memory))?;
-        base.map(|id| open_divided(&self.agent, &active.started, group, id))
-            .transpose()
-    }
-
-    /// Fetches parts of a shard of the base that another host holds: offsets and lengths in its bytes.
-    /// Returns the parts, one after the other. Hosts that cannot pass them on are skipped.
-    ///
-    /// # Errors
-    /// As [`sync`](Self::sync).
-    pub fn fetch_shard(
-        &mut self,
-        base: &DividedBase,
-        route: Route<'_>,
-        ranges: &[(u64, u64)],
-    ) -> Result<Vec<u8>, Error> {
-        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        fetch_shard(&mut self.agent, &active.started, base, route, ranges)
-    }
-
-    /// The live state was made of the base of the round.
-    pub fn loaded_shards(&mut self) {
-        self.agent.inbox.with_machine(Machine::loaded_shards);
-    }
-
-    /// [`SetupStep::SealFirst`]: writes the shard of this process for commit 0 of the round, and does not seal it yet.
-    /// So it may be written before all members have compared what must be alike, and written again.
-    ///
-    /// # Errors
-    /// [`Error::Save`] and [`Error::Commit`].
-    pub fn write_first_shard(
-        &mut self,
-        shard: Shard,
-        state: &(impl State + ?Sized),
-    ) -> Result<(), Error> {
-        let commit = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
-        let write = |write: &mut CommitWrite<'_>| state.save(write).map_err(Error::Save);
-        (self.agent.memory).leave_open(CommitKey { commit, shard }, write)
-    }
-
-    /// Seals what [`write_first_shard`](Self::write_first_shard) has written, once members have compared it. When all
-    /// have, call [`all_sealed`](Self::all_sealed).
-    ///
-    /// # Errors
-    /// [`Error::Commit`] if nothing is written.
-    pub fn seal_first_shard(&mut self, shard: Shard) -> Result<CommitId, Error> {
-        let commit = (self.agent.inbox).with_machine(|machine| machine.first_commit())?;
-        self.agent.memory.seal_open(CommitKey { commit, shard })?;
-        Ok(commit)
-    }
-
-    /// The shard of the base that this process has sealed itself, if there is one, and its bytes. They are mapped already.
-    pub fn own_shard(&self, base: &DividedBase) -> Option<(u32, &[u8])> {
-        let (key, bytes) = self.agent.memory.shard(base.id())?;
-        let index = key.shard.index;
-        (key == base.key(index)).then_some((index, bytes))
-    }
-
-    /// All members have sealed their shards as commit 0 of the round.
-    pub fn all_sealed(&mut self) {
-        self.agent.inbox.with_machine(Machine::all_sealed);
-    }
-
-    /// As [`seal`](Self::seal), for the shard of this process. All members must have sealed the
-    /// commit before: an earlier barrier of the round shows that.
-    ///
-    /// # Errors
-    /// As [`seal`](Self::seal).
-    pub fn seal_shard(
-        &mut self,
-        shard: Shard,
-        state: &(impl State + ?Sized),
-    ) -> Result<CommitId, Error> {
-        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        let inbox = &self.agent.inbox;
-        let id = inbox.with_machine_in_round(active.started.id(), Machine::commit)?;
-        active.boundaries.wait_until_leased();
-        self.write_shard(id, shard, state)?;
-        self.agent.page.count_commit();
-        (self.agent.inbox).with_machine(|machine| machine.committed(id));
-        Ok(id)
-    }
-
-    /// Provides memory for the next commit, of about `len` bytes, in a thread of its own.
-    pub fn provide_for_commit(&mut self, len: usize) {
-        self.agent.memory.provide(len);
-    }
-
-    /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.
-    pub fn growth_of_commits(&self, len: usize) -> u64 {
-        self.agent.memory.growth(len)
-    }
-
-    fn write_shard(
-        &mut self,
-        commit: CommitId,
-        shard: Shard,
-        state: &(impl State + ?Sized),
-    ) -> Result<(), Error> {
-        let key = CommitKey { commit, shard };
-        let write = |write: &mut CommitWrite<'_>| state.save(write).map_err(Error::Save);
-        self.agent.memory.write_shard(key, write)
     }
 
     /// Marks the state as changing. It is known again at the next common boundary or sync.

@@ -24,6 +24,7 @@ mod dtype;
 mod error;
 mod keys;
 mod local_shards;
+mod open_shard;
 mod operations;
 mod page_pool;
 mod payload;
@@ -55,6 +56,7 @@ mod _native {
         },
         divided_base::PyBase,
         keys::Keys,
+        open_shard::{PyOpenShard, open_shard},
         page_pool::PyPagePool,
         process::{fail, finish, in_round, init, shutdown, world},
         ps::{PsNode, PsRequest, PsServer, PsServerRequest, PsSimpleApp, PsWorker},
@@ -69,8 +71,8 @@ mod _native {
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
         shards::{
-            PyLayout, all_sealed, commit_shard, load_shards, loaded_shards, memory_for_commits,
-            provide_for_commit, seal_first, write_first,
+            PyLayout, all_sealed, load_shards, loaded_shards, memory_for_commits,
+            provide_for_commit,
         },
         watch::on_abort,
         work::Work,

@@ -1,14 +1,11 @@
-//! States that are divided among workers: layouts, and commits of a shard.
-
-use std::io::{self, Write};
+//! States that are divided among workers: layouts, and the start of a round. [`crate::open_shard`] has their commits.
 
 use elasticrun_reshard::{Axis, Body, Division, Dtype, Layout, Mesh, Tensor};
-use elasticrun_worker::{Shard, State, available_memory, state};
-use pyo3::{prelude::*, types::PyBytes};
+use elasticrun_worker::{Shard, available_memory};
+use pyo3::prelude::*;
 
 use crate::{
-    commits::numbers, divided_base::PyBase, dtype::Memory, error, process::use_worker,
-    round::collective_queue,
+    divided_base::PyBase, dtype::Memory, error, process::use_worker, round::collective_queue,
 };
 
 /// A mesh: its shape, and the shard at each of its coordinates in row-major order.
@@ -104,12 +101,37 @@ fn tensor((name, dtype, itemsize, shape, division): TensorSpec) -> Tensor {
 }
 
 impl PyLayout {
-    fn shard(&self, index: u32) -> Shard {
+    pub(crate) fn shard(&self, index: u32) -> Shard {
         Shard {
             layout: self.layout.hash(),
             index,
             of: self.layout.shards(),
         }
+    }
+
+    /// Checks the number of bytes of each local tensor of a shard, in the order in which the tensors were given.
+    pub(crate) fn check(&self, py: Python<'_>, shard: u32, nbytes: &[usize]) -> PyResult<()> {
+        if nbytes.len() != self.order.len() || shard >= self.layout.shards() {
+            let (given, tensors) = (nbytes.len(), self.order.len());
+            let shards = self.layout.shards();
+            return Err(state_error(
+                py,
+                format!("{given} buffers for {tensors} tensors, shard {shard} of {shards}"),
+            ));
+        }
+        for (given, index) in nbytes.iter().zip(&self.order) {
+            let expected = self.layout.local_bytes(*index, shard);
+            if *given as u64 != expected {
+                let name = &self.layout.tensors()[*index as usize].name;
+                return Err(state_error(
+                    py,
+                    format!(
+                        "{name} has {given} bytes in shard {shard}, and must have {expected} by its placements"
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The memory of the local tensors of a shard, in the order of the layout. `buffers` are in the order in which the
@@ -120,128 +142,14 @@ impl PyLayout {
         shard: u32,
         buffers: Vec<(usize, usize)>,
     ) -> PyResult<Vec<Memory>> {
-        if buffers.len() != self.order.len() || shard >= self.layout.shards() {
-            let (given, tensors) = (buffers.len(), self.order.len());
-            let shards = self.layout.shards();
-            return Err(state_error(
-                py,
-                format!("{given} buffers for {tensors} tensors, shard {shard} of {shards}"),
-            ));
-        }
+        let nbytes: Vec<_> = buffers.iter().map(|buffer| buffer.1).collect();
+        self.check(py, shard, &nbytes)?;
         let mut memory = vec![Memory::EMPTY; buffers.len()];
         for (buffer, index) in buffers.into_iter().zip(&self.order) {
-            let (expected, given) = (self.layout.local_bytes(*index, shard), buffer.1);
-            if given as u64 != expected {
-                let name = &self.layout.tensors()[*index as usize].name;
-                return Err(state_error(
-                    py,
-                    format!(
-                        "{name} has {given} bytes in shard {shard}, and must have {expected} by its placements"
-                    ),
-                ));
-            }
             memory[*index as usize] = Memory::from_address::<u8>(buffer)?;
         }
         Ok(memory)
     }
-}
-
-/// A shard as a [`State`] that can only be saved. Python keeps the memory alive meanwhile.
-struct SavedShard<'a> {
-    layout: &'a Layout,
-    body: Body,
-    head: &'a [u8],
-    tensors: Vec<Memory>,
-}
-
-impl State for SavedShard<'_> {
-    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(&self.body.header())?;
-        out.write_all(self.layout.as_bytes())?;
-        out.write_all(self.head)?;
-        let mut pos = self.body.head().end;
-        for (range, memory) in self.body.tensors().iter().zip(&self.tensors) {
-            out.write_all(&[0; Body::ALIGN][..range.start - pos])?;
-            // SAFETY: Python keeps the memory alive and does not change it during the call.
-            out.write_all(unsafe { memory.as_ref::<u8>() })?;
-            pos = range.end;
-        }
-        Ok(())
-    }
-
-    fn restore(&mut self, _: &mut &[u8]) -> Result<(), state::Error> {
-        Err(state::Error::Invalid("it is only saved".to_owned()))
-    }
-}
-
-impl<'a> SavedShard<'a> {
-    fn new(
-        py: Python<'_>,
-        layout: &'a PyLayout,
-        shard: u32,
-        head: &'a [u8],
-        buffers: Vec<(usize, usize)>,
-    ) -> PyResult<Self> {
-        let tensors = layout.local(py, shard, buffers)?;
-        let body = Body::new(&layout.layout, shard, head.len());
-        Ok(Self {
-            layout: &layout.layout,
-            body: body.map_err(|error| state_error(py, error))?,
-            head,
-            tensors,
-        })
-    }
-}
-
-/// Commits a shard of the state: copies its tensors (address, bytes) into memory of the agent. All members must have sealed
-/// the commit before, which a barrier shows. Returns the id (epoch, round, count).
-#[pyfunction]
-pub(crate) fn commit_shard(
-    py: Python<'_>,
-    layout: &PyLayout,
-    shard: u32,
-    head: &Bound<'_, PyBytes>,
-    buffers: Vec<(usize, usize)>,
-) -> PyResult<(u64, u64, u64)> {
-    let saved = SavedShard::new(py, layout, shard, head.as_bytes(), buffers)?;
-    let part = layout.shard(shard);
-    use_worker(py, |worker| {
-        let sealed = py.detach(|| worker.seal_shard(part, &saved));
-        let id = sealed.map_err(|error| error::from_worker(py, &error))?;
-        Ok(numbers(id))
-    })
-}
-
-/// As `commit_shard`, for commit 0 of the round, which `seal_first()` seals. It may be written again before.
-#[pyfunction]
-pub(crate) fn write_first(
-    py: Python<'_>,
-    layout: &PyLayout,
-    shard: u32,
-    head: &Bound<'_, PyBytes>,
-    buffers: Vec<(usize, usize)>,
-) -> PyResult<()> {
-    let saved = SavedShard::new(py, layout, shard, head.as_bytes(), buffers)?;
-    let part = layout.shard(shard);
-    use_worker(py, |worker| {
-        let written = py.detach(|| worker.write_first_shard(part, &saved));
-        written.map_err(|error| error::from_worker(py, &error))
-    })
-}
-
-/// Seals commit 0 of the round, as it was written last. Returns the id.
-#[pyfunction]
-pub(crate) fn seal_first(
-    py: Python<'_>,
-    layout: &PyLayout,
-    shard: u32,
-) -> PyResult<(u64, u64, u64)> {
-    let part = layout.shard(shard);
-    use_worker(py, |worker| {
-        let sealed = worker.seal_first_shard(part);
-        let id = sealed.map_err(|error| error::from_worker(py, &error))?;
-        Ok(numbers(id))
-    })
 }
 
 /// The bytes of memory that two commits of a shard need beyond what this process has for commits, and those that the system

@@ -15,6 +15,7 @@
 mod available;
 mod boottime;
 pub mod commit;
+mod copying;
 pub mod fds;
 pub mod futex;
 pub mod liveness;
@@ -27,4 +28,5 @@ pub mod sched;
 
 pub use available::available_memory;
 pub use boottime::boottime;
+pub use copying::{Copying, Part};
 pub use pages::PagePool;

@@ -10,6 +10,7 @@ use std::{
 
 use elasticrun_protocol::{CommitId, CommitKey, DriverEpoch, Round, Shard};
 use elasticrun_shm::{
+    Copying, Part,
     commit::{CommitMemory, CommitReader, CommitWriter, Error},
     memfd::{self, Mapping},
 };
@@ -50,6 +51,53 @@ fn read(reader: &CommitReader, id: CommitId) -> Vec<u8> {
 fn ids(reader: &CommitReader) -> Vec<CommitId> {
     let commits = reader.commits().unwrap();
     commits.iter().map(|info| info.id).collect()
+}
+
+#[test]
+fn an_open_commit_has_what_was_copied_to_it_before_the_seal() {
+    let (_memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 1), b"before");
+    let len = 3_000_000;
+    let mut write = writer.begin(id(1, 2), 7).unwrap();
+    write.write_all(b"head").unwrap();
+    write.append(len).unwrap();
+    let open = write.leave_open();
+    let place = writer.place(&open);
+    assert_eq!(place.len, len + 4);
+    let bytes: Vec<u8> = (0..len).map(|pos| (pos % 251) as u8).collect();
+    let part = Part {
+        from: bytes.as_ptr(),
+        to: std::ptr::with_exposed_provenance_mut(place.address + 4),
+        len,
+    };
+    // SAFETY: the place is that of an open commit, and both are left alone until the wait has returned.
+    let copying = unsafe { Copying::start(vec![part]) }.unwrap();
+    assert_eq!(ids(&reader), [id(1, 1)]);
+    copying.wait();
+    writer.seal(open).unwrap();
+    assert_eq!(read(&reader, id(1, 2)), [b"head", &bytes[..]].concat());
+}
+
+/// Who has page-locked a buffer learns that it has other pages.
+#[test]
+fn the_place_of_a_buffer_changes_with_its_pages() {
+    let (_memory, mut writer, _reader) = open();
+    let mut place = |count: u64, len: usize, limit: Option<u64>| {
+        writer.set_limit(limit);
+        let mut write = writer.begin(id(1, count), 7).unwrap();
+        write.append(len).unwrap();
+        let open = write.leave_open();
+        let place = writer.place(&open).buffer;
+        writer.seal(open).unwrap();
+        place
+    };
+    let first = [place(1, 1_000_000, None), place(2, 1_000_000, None)];
+    let again = [place(3, 1_000_000, None), place(4, 900_000, None)];
+    assert_eq!(first.map(|buffer| buffer.index), [0, 1]);
+    assert_eq!(first, again);
+    let grown = place(5, 50_000_000, None);
+    assert_eq!(grown.index, 0);
+    assert!(grown.version > first[0].version && grown.allocated > 50_000_000);
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct Elastic {
     ahead: VecDeque<DrawnStep>,
     throughput: Throughput,
     audit: Option<Audit>,
+    /// The position of the commit of the last report, which may be sealed when training has gone on.
+    agreed_at: Option<EpochPosition>,
     /// Whether the rows of this process count in the audit. Of several workers that read the same rows, those of one do.
     is_counted: bool,
 }
@@ -98,6 +100,7 @@ impl Elastic {
             ahead: VecDeque::new(),
             throughput: Throughput::default(),
             audit: None,
+            agreed_at: None,
             is_counted: true,
         })
     }
@@ -363,6 +366,7 @@ impl Elastic {
     /// [`Error::Disagreement`], and nothing has changed.
     pub fn agree_on<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
         self.position.agree(reports)?;
+        self.agreed_at = Some(epoch_position(&self.position));
         self.throughput
             .processed(Instant::now(), self.position.taken());
         Ok(())
@@ -374,7 +378,9 @@ impl Elastic {
     /// [`Error::Disagreement`] if there are other workers, and nothing has changed.
     pub fn agree_alone(&mut self) -> Result<(), Error> {
         let report = self.position.report();
-        Ok(self.position.agree(&[report])?)
+        self.position.agree(&[report])?;
+        self.agreed_at = Some(epoch_position(&self.position));
+        Ok(())
     }
 
     /// Logs that the commit of the last report is sealed.
@@ -384,7 +390,8 @@ impl Elastic {
     pub fn commit_made(&mut self) -> Result<(), Error> {
         match self.audit.as_mut().filter(|_| self.is_counted) {
             Some(audit) => {
-                let at = epoch_position(&self.position);
+                let at = self.agreed_at.take();
+                let at = at.unwrap_or_else(|| epoch_position(&self.position));
                 audit.sealed(at).map_err(Error::Audit)
             }
             None => Ok(()),

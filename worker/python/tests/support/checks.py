@@ -36,7 +36,7 @@ class Checked:
         script = Path(__file__).with_name("run_checks.py")
         with tempfile.TemporaryDirectory(prefix="elasticrun-test-") as folder:
             command = [sys.executable, str(script), str(module), folder, *words]
-            _, self.output = run("-np", str(ranks), *command, **env)
+            _, self.output = run("-H", f"localhost:{ranks}", "-np", str(ranks), *command, **env)
             reports = Path(folder).glob("*.json")
             self.reports = {int(path.stem): json.loads(path.read_text()) for path in reports}
 

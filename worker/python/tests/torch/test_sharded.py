@@ -111,6 +111,28 @@ def test_survivors_go_on_from_the_shards_of_the_dead(
 
 
 @pytest.mark.parametrize(
+    ("event", "bases"),
+    [
+        # Its commit of step 3 counts when its optimizer steps again.
+        ("forward:1@3", {"2"}),
+        # All have sealed that of step 2, before the barrier of this one.
+        pytest.param("sealed:0@3", {"2"}, marks=pytest.mark.full),
+        pytest.param("commit:2@3", {"2"}, marks=pytest.mark.full),
+    ],
+)
+def test_a_commit_that_is_copied_while_training_goes_on_counts_once_all_have_sealed_it(
+    event: str, bases: set[str], tmp_path: Path, undisturbed: list[float]
+) -> None:
+    code, output = run(*SHRINKS, *command(STEPS, tmp_path, "behind", event))
+    assert code == 0, output
+    starts = re.findall(r"round of 3: rank \d+ at step (\d+)", output)
+    assert set(starts) == bases, output
+    equal = re.findall(r"rank \d+ of 3 equals checkpoint (\d+): (\d+) tensors", output)
+    assert equal == [(starts[0], "58")] * 3, output
+    assert check(output, [4, 3]) == pytest.approx(undisturbed, abs=1e-3)
+
+
+@pytest.mark.parametrize(
     ("kind", "workers"),
     [
         ("tensor", 4),
@@ -248,6 +270,50 @@ def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Start
     check(text, [4, 2], steps=None)
 
 
+CHANGES = """
+    import torch
+    import elasticrun.torch as er
+    from torch.distributed.fsdp import fully_shard
+
+    def build(mesh):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
+        fully_shard(model, mesh=mesh)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    er.init()
+    state = er.elastic.ShardedState(build, step=0)
+
+    def step(state):
+        state.model(torch.randn(8, 64)).sum().backward()
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        state.step += 1
+
+    @er.elastic.run
+    def train(state):
+        step(state)
+        with torch.no_grad():
+            state.model[0].weight.to_local().clamp_(-1, 1)
+        state.commit(async_=True)
+        # A buffer changes in the forward pass.
+        step(state)
+        state.commit(async_=True)
+        print("commits with changed buffers", flush=True)
+        with torch.no_grad():
+            state.model[0].weight.to_local().clamp_(-1, 1)
+        step(state)
+
+    train(state)
+"""
+
+
+def test_a_parameter_that_changes_while_a_commit_copies_it_is_named(start: Starter) -> None:
+    one = start.job("-np 2 --min-np 2 --max-host-failures 1 --replica-group-size all", CHANGES)
+    output = one.fail()
+    assert "commits with changed buffers" in output, output
+    assert "StateError: 0.weight was changed while commit(async_=True) still copied it" in output, output
+
+
 def test_reset_callbacks_change_the_options_of_all_workers(start: Starter) -> None:
     """They run in survivors only, and a new worker must not train with another learning rate."""
     text = start.job(
@@ -290,8 +356,12 @@ def test_reset_callbacks_change_the_options_of_all_workers(start: Starter) -> No
     assert text.count("END rate 0.25 base [0.25] note changed") == 3, text
 
 
-@pytest.mark.parametrize("fail_rank", [0, pytest.param(3, marks=pytest.mark.full)])
-def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_rank: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fail_rank", "words"), [(0, []), pytest.param(3, [], marks=pytest.mark.full), (3, ["behind"])]
+)
+def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(
+    fail_rank: int, words: list[str], tmp_path: Path
+) -> None:
     data = parquet.write(tmp_path / "data", rows=400)
     script = [
         sys.executable,
@@ -300,6 +370,7 @@ def test_tensor_parallel_workers_read_the_same_rows_and_each_counts_once(fail_ra
         str(tmp_path / "audit"),
         "400",
         str(fail_rank),
+        *words,
     ]
     code, output = run(
         "-np", "4", "--min-np", "2", "--blacklist", "forever", "--replica-group-size", "all", "--size-multiple", "2", *script

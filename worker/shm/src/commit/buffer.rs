@@ -39,6 +39,8 @@ pub(super) struct Buffer {
     pub(super) mapping: Mapping,
     /// Bytes from the start that are mapped and allocated, so that a write there cannot fail.
     pub(super) allocated: usize,
+    /// How often pages were moved or given back.
+    pub(super) version: u64,
     /// A thread that allocates memory ahead of need.
     ahead: Option<Ahead>,
 }
@@ -89,6 +91,7 @@ impl Buffer {
             fd,
             mapping,
             allocated: PAGE,
+            version: 0,
             ahead: None,
         })
     }
@@ -161,6 +164,7 @@ impl Buffer {
     /// Gives the memory of an open buffer back to the system. Its address space stays.
     pub(super) fn free(&mut self) -> Result<(), Error> {
         self.settle();
+        self.version += 1;
         self.mapping.free(BODY..self.allocated)?;
         self.allocated = PAGE;
         Ok(())
@@ -168,6 +172,7 @@ impl Buffer {
 
     fn extend(&mut self, len: usize) -> Result<(), memfd::Error> {
         memfd::grow(&self.fd, len as u64)?;
+        self.version += 1;
         self.mapping.extend(&self.fd, len)
     }
 

@@ -39,7 +39,7 @@
 //!   later may be gone; the agent looks for it.
 //!
 //! - C8 A commit that was left open ([`CommitWrite::leave_open`]) is sealed as it was written, or not at all: the next commit
-//!   that is begun makes it void.
+//!   that is begun makes it void. Its writer may change its bytes until then ([`CommitWriter::place`]).
 //!
 //! # Not promised
 //! The body carries no checksum. One is computed when the bytes leave the host or reach a disk.
@@ -58,7 +58,7 @@ mod writer;
 pub use layout::{Error, Info};
 pub use memory::{CommitMemory, PinnedCommit};
 pub use reader::{Commit, CommitReader};
-pub use write::{CommitWrite, OpenCommit};
+pub use write::{BufferPlace, CommitWrite, OpenCommit, Place};
 pub use writer::CommitWriter;
 
 /// The descriptors of a worker's commit memory, two to four, in the order in which they are sent.

@@ -127,3 +127,27 @@ pub struct OpenCommit {
     pub(super) target: usize,
     pub(super) info: Info,
 }
+
+/// Where the bytes of an open commit are in the memory of its writer, until the next commit is begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The address of the first byte.
+    pub address: usize,
+    /// The number of bytes.
+    pub len: usize,
+    /// The buffer that they are a part of.
+    pub buffer: BufferPlace,
+}
+
+/// A buffer in the memory of its writer. As long as it is equal, its pages are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferPlace {
+    /// Which of the buffers.
+    pub index: usize,
+    /// The address of its first page.
+    pub address: usize,
+    /// The bytes that are allocated there.
+    pub allocated: usize,
+    /// How often its pages have changed.
+    pub version: u64,
+}

@@ -8,7 +8,7 @@ use super::{
     layout::{BODY, Info, MAX_BUFFERS, PINNABLE},
     search::{Search, Step, choose},
     states::{States, find, newest, read_states},
-    write::{CommitWrite, OpenCommit},
+    write::{BufferPlace, CommitWrite, OpenCommit, Place},
 };
 use crate::memfd::{self, PAGE};
 
@@ -213,6 +213,22 @@ impl CommitWriter {
         }
         self.buffers[buffer].header().close(&Info { id, ..info });
         Ok(())
+    }
+
+    /// Where the bytes of an open commit are.
+    pub fn place(&self, open: &OpenCommit) -> Place {
+        let buffer = &self.buffers[open.target];
+        let start = buffer.mapping.as_ptr().expose_provenance();
+        Place {
+            address: start + BODY,
+            len: usize::try_from(open.info.len).unwrap_or_default(),
+            buffer: BufferPlace {
+                index: open.target,
+                address: start,
+                allocated: buffer.allocated,
+                version: buffer.version,
+            },
+        }
     }
 
     /// Seals a commit that was left open. It is the newest then.

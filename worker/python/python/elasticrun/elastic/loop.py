@@ -93,7 +93,9 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
             joined = False
             state._begin_round()
             result = train()
+            state._settle()
         except Exception as error:
+            _settle(state)
             meaning = classify(error)
             interrupt = _interrupt(meaning)
             if interrupt is None:
@@ -111,6 +113,14 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
         _native.finish()
         _finished = True
         return result
+
+
+def _settle(state: State) -> None:
+    """Completes a commit that was made before training was interrupted, if that is possible."""
+    try:
+        state._settle()
+    except Exception as error:
+        _log.warning("the last commit is lost: %s", error)
 
 
 def _interrupt(error: BaseException | None) -> Interrupted | None:

@@ -73,7 +73,8 @@ class State:
         """Commits the state: later failures do not lose it. A commit is also a boundary.
 
         A commit copies the state into memory of the agent. It sends no message unless the state contains a data set, whose
-        workers exchange the rows that they have processed. ``async_`` has no effect: the copy is always synchronous.
+        workers exchange the rows that they have processed. ``async_`` has no effect: the copy is always synchronous, except for
+        a :class:`~elasticrun.torch.elastic.ShardedState`.
 
         If another worker fails while this one is about to commit, the commit is made and the failure is raised afterwards,
         so that no computed step is lost. Commits are refused once an operation of the round was aborted or this worker has
@@ -89,6 +90,7 @@ class State:
             return
         self._commits += 1
         if self._commits % self._commits_per_check == 0 and _native.boundary():
+            self._settle()
             raise _native.leave_at_boundary()
 
     def _commit_without_check(self) -> bool:
@@ -236,7 +238,10 @@ class State:
         self._committed()
 
     def _committed(self) -> None:
-        """Called after each commit of this process."""
+        """Called after each commit of this process, once it counts."""
+
+    def _settle(self) -> None:
+        """Completes a commit that is still being made."""
 
     def _agree(self) -> None:
         """Called before each commit in all workers. It may call collectives."""

@@ -1,7 +1,8 @@
 """Transports of accelerator tensors: one torch process group for each device type, created anew in each round.
 
 On CUDA the group is NCCL. Its rendezvous is the store of the job, under the prefix of the round. A round change aborts it
-(:mod:`.abort`). Tensors of devices without a group are copied through host memory.
+(:mod:`.abort`). Tensors of devices without a group are copied through host memory. So are those of a GPU that several ranks
+share, which NCCL refuses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
+from elasticrun.collectives import allgather_object
 
 from . import abort
 from .failures import classify
@@ -35,7 +37,9 @@ def nccl(store: Store, rank: int, size: int, device: torch.device) -> dist.Proce
 
 
 _factories: dict[str, Factory] = {"cuda": nccl} if dist.is_nccl_available() else {}
-_transports: dict[str, tuple[HostTransport, GroupTransport]] = {}
+_transports: dict[str, tuple[HostTransport, Transport]] = {}
+#: Whether ranks share GPUs in the round of a transport.
+_shared: tuple[HostTransport, bool] | None = None
 
 
 def register(device_type: str, factory: Factory) -> None:
@@ -55,6 +59,9 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     known = _transports.get(device.type)
     if known is not None and known[0] is host:
         return known[1]
+    if device.type == "cuda" and share_gpus(host):
+        _transports[device.type] = host, host
+        return host
     world = _native.world()
     store = round_store(world, f"device/{device.type}")
     group = factory(store, host.rank, host.size, device)
@@ -62,3 +69,25 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     created = GroupTransport(group, classify)
     _transports[device.type] = host, created
     return created
+
+
+def has_nccl(host: HostTransport) -> bool:
+    """Whether NCCL can connect the ranks of the round of ``host``. All ranks call it."""
+    return torch.cuda.is_available() and dist.is_nccl_available() and not share_gpus(host)
+
+
+def share_gpus(host: HostTransport) -> bool:
+    """Whether ranks of the round of ``host`` have fewer GPUs than they are. All ranks call it, and get the same answer."""
+    global _shared
+    if _shared is None or _shared[0] is not host:
+        seen = allgather_object(_gpus(), "the GPUs of ranks") if host.size > 1 else []
+        # Ranks that see the same GPUs take one each.
+        _shared = host, any(0 < len(gpus) < seen.count(gpus) for gpus in seen)
+    return _shared[1]
+
+
+def _gpus() -> list[str]:
+    """What distinguishes the GPUs that this process sees from all others. Empty if torch does not tell (before 2.4)."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = (getattr(torch.cuda.get_device_properties(index), "uuid", None) for index in range(count))
+    return sorted(str(uuid) for uuid in found if uuid is not None)

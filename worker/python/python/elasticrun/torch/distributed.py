@@ -7,12 +7,11 @@ import os
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from elasticrun import _native
 
-from . import abort, connections, dtensor_caches, gloo, gloo_shutdown
+from . import abort, connections, devices, dtensor_caches, gloo, gloo_shutdown
 from .failures import classify
 from .group import NAME
 from .group_transport import GroupTransport
@@ -21,6 +20,7 @@ from .process_group import ProcessGroup
 from .rounds import host_transport
 from .store import round_store
 from .subgroup_rendezvous import SubgroupRendezvous
+from .transport import StagedTransport
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 
@@ -49,7 +49,7 @@ def _create(options: Any, given: Any) -> ProcessGroup:
     if not ranks:
         return ProcessGroup(host, pairs, options.timeout)
     rendezvous = SubgroupRendezvous(options.store, rank, size, options.timeout)
-    transport = GroupTransport(rendezvous.group(), classify)
+    transport = StagedTransport(GroupTransport(rendezvous.group(), classify))
     whole = ranks == list(range(host.size))
     return ProcessGroup(transport, pairs if whole else GroupMessages(rendezvous), options.timeout)
 
@@ -59,7 +59,7 @@ def register() -> None:
     if NAME.upper() not in dist.Backend._plugins:
         create: Any = _create
         atexit.register(gloo_shutdown.wait_for_threads)
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
     gloo.register()
 
 
@@ -71,8 +71,9 @@ def init_process_group(backend: str | None = None, timeout: timedelta | None = N
     round: create them in the training function.
 
     Args:
-        backend: ``elasticrun`` (the default without GPUs), ``nccl`` (the default with GPUs), ``gloo``, or any other back end
-            of torch.distributed. Groups of other back ends are aborted as soon as their round is.
+        backend: ``elasticrun`` (the default without GPUs, and if several ranks share a GPU), ``nccl`` (the default with GPUs),
+            ``gloo``, or any other back end of torch.distributed. Groups of other back ends are aborted as soon as their round
+            is.
         timeout: maximum wait of an operation. Default: 30 minutes.
 
     Raises:
@@ -101,7 +102,7 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
     register()
     abort.listen()
     if backend is None:
-        backend = "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else NAME
+        backend = "nccl" if devices.has_nccl(host) else NAME
     _set_environment(world)
     # The default group of the elasticrun back end needs no store; other groups (new_group) connect through it. A group
     # that is destroyed and created again in the same round must not find keys of the first one.

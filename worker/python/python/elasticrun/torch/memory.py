@@ -80,11 +80,11 @@ def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
 class Buffer:
     """The elements of a tensor in contiguous host memory: the tensor itself, or a copy.
 
-    CUDA memory is copied to page-locked memory. ``load=False`` leaves a copy uninitialised, for tensors that are only
-    written.
+    CUDA memory is copied to page-locked memory, and back in the stream in which the copy was made: what that stream has to do
+    before comes first. ``load=False`` leaves a copy uninitialised, for tensors that are only written.
     """
 
-    __slots__ = ("host", "tensor")
+    __slots__ = ("_stream", "host", "tensor")
 
     def __init__(self, tensor: torch.Tensor, *, load: bool = True) -> None:
         self.tensor = tensor.detach()
@@ -94,6 +94,7 @@ class Buffer:
             self.host = self.tensor
             return
         pinned = tensor.device.type == "cuda"
+        self._stream = torch.cuda.current_stream(tensor.device) if pinned else None
         self.host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
         if load:
             self.host.copy_(self.tensor)
@@ -111,5 +112,6 @@ class Buffer:
     def store(self) -> None:
         """Copies the elements back to the tensor, if they are a copy."""
         if self.copied:
-            with torch.no_grad():
+            # Without a stream this does nothing.
+            with torch.no_grad(), torch.cuda.stream(self._stream):
                 self.tensor.copy_(self.host)

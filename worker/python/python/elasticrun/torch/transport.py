@@ -1,6 +1,6 @@
 """Transports of tensors between ranks: the collectives of the round, or a process group of torch.
 
-Both have the same operations, on tensors of equal sizes on all ranks (except ``alltoall``). Operations start in the order of the
+All have the same operations, on tensors of equal sizes on all ranks (except ``alltoall``). Operations start in the order of the
 calls, which must be the same on all ranks, and return an :class:`.inflight.Inflight`. Messages between two ranks are independent
 of that order.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from .inflight import Inflight
+from .inflight import Inflight, after
 from .memory import Buffer, element, same_type
 
 if TYPE_CHECKING:
@@ -165,6 +165,78 @@ class HostTransport:
 
     def barrier(self) -> Inflight:
         return Inflight([self.queue.barrier()])
+
+
+class StagedTransport:
+    """A transport of host memory for tensors of any device, which are copied there and back.
+
+    Args:
+        inner: the transport of host memory.
+    """
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.rank = inner.rank
+        self.size = inner.size
+
+    def allreduce(
+        self,
+        tensors: Sequence[torch.Tensor],
+        op: str,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        name: str | None = None,
+    ) -> Inflight:
+        staged = [_Staged(tensor) for tensor in tensors]
+        pending = self._inner.allreduce([one.host for one in staged], op, prescale, postscale, name)
+        return _stored(pending, staged)
+
+    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Inflight:
+        staged = _Staged(tensor, load=self.rank == root)
+        return _stored(self._inner.broadcast(staged.host, root, name), [staged])
+
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Inflight:
+        gathered = _Staged(output, load=False)
+        return _stored(self._inner.allgather(_Staged(tensor).host, gathered.host, name), [gathered])
+
+    def reduce_scatter(
+        self,
+        tensor: torch.Tensor,
+        output: torch.Tensor,
+        op: str,
+        prescale: float = 1.0,
+        name: str | None = None,
+    ) -> Inflight:
+        share = _Staged(output, load=False)
+        return _stored(self._inner.reduce_scatter(_Staged(tensor).host, share.host, op, prescale, name), [share])
+
+    def alltoall(
+        self,
+        tensor: torch.Tensor,
+        splits: Sequence[int],
+        output: torch.Tensor,
+        output_splits: Sequence[int],
+        name: str | None = None,
+    ) -> Inflight:
+        target = _Staged(output, load=False)
+        pending = self._inner.alltoall(_Staged(tensor).host, splits, target.host, output_splits, name)
+        return _stored(pending, [target])
+
+    def barrier(self) -> Inflight:
+        return self._inner.barrier()
+
+
+class _Staged:
+    """A tensor in host memory: itself, or a copy of one of a device."""
+
+    def __init__(self, tensor: torch.Tensor, *, load: bool = True) -> None:
+        self.buffer = None if tensor.device.type == "cpu" else Buffer(tensor, load=load)
+        self.host = tensor if self.buffer is None else self.buffer.host
+
+
+def _stored(pending: Inflight, staged: Sequence[_Staged]) -> Inflight:
+    store = copy_back([one.buffer for one in staged if one.buffer is not None])
+    return pending if store is None else after(pending, store)
 
 
 def reduction_for(dtype: torch.dtype, op: str, scale: float = 1.0) -> str:

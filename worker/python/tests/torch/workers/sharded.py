@@ -11,7 +11,7 @@ with those of the state, bit by bit. Set CHECKPOINTS to "none" to do without.
 
 An event is WHEN:RANK@STEP, in the first round only: that rank kills itself in that step. WHEN is `forward`, `commit` (before the
 barrier of the commit), `sealed` (after it has sealed the commit), or `all` (all ranks but the given one, in the forward pass).
-Or it is WHEN:RANK@SIZE, in a later round of that size, with `loading` (before the model has its values) or `first` (when it has
+The word `behind` makes commits asynchronous. An event may also be WHEN:RANK@SIZE, in a later round of that size, with `loading` (before the model has its values) or `first` (when it has
 them, and before commit 0 of the round).
 """
 
@@ -31,8 +31,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import elasticrun.torch as er
 from elasticrun import _native
+from elasticrun.torch.elastic.sharded.writing import Writing
 
 KIND, END, CHECKPOINTS, *EVENTS = sys.argv[1:]
+#: Whether training goes on while a commit is copied. Then commits are as late as they can be.
+BEHIND = "behind" in EVENTS
+if BEHIND:
+    Writing.is_copied = lambda writing: False
 SIZES = [int(size) for size in END.split(",")]
 MESHES = {
     "fsdp": ("shard",),
@@ -41,6 +46,7 @@ MESHES = {
     "tensor": {"data": None, "tensor": 2},
 }
 WIDTH, VOCABULARY, BATCH = 16, 37, 12
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 er.init()
 
@@ -154,7 +160,7 @@ def digest(state):
         values += state.optimizer.state[parameter].values()
     for value in values:
         full = value.full_tensor() if isinstance(value, DTensor) else value
-        hashed.update(bytes_of(full).numpy().tobytes())
+        hashed.update(bytes_of(full).cpu().numpy().tobytes())
     return hashed.hexdigest()[:12]
 
 
@@ -184,7 +190,7 @@ def is_done(state):
 
 #: Small enough for two micro-batches of a worker.
 batch = er.elastic.GlobalBatch(BATCH, micro=2)
-state = er.elastic.ShardedState(build, mesh=MESHES[KIND], step=0, losses=[], sizes=[])
+state = er.elastic.ShardedState(build, mesh=MESHES[KIND], device=DEVICE, step=0, losses=[], sizes=[])
 if any(event.startswith("first") for event in EVENTS):
     state.register_reset_callbacks([lambda: dies("first", er.size())])
 
@@ -192,6 +198,7 @@ if any(event.startswith("first") for event in EVENTS):
 @er.elastic.run
 def train(state):
     print(f"round of {er.size()}: rank {er.rank()} at step {state.step} digest {digest(state)}", flush=True)
+    print(f"back end {dist.get_backend()}", flush=True)
     world = _native.world()
     print(
         f"pid {os.getpid()} in round {world.round}: group {world.group} shard {world.shard} at {state.mesh.get_coordinate()}",
@@ -202,9 +209,11 @@ def train(state):
     state.sizes = [*state.sizes, (er.size(), state.step)]
     model, optimizer, (scheduler,) = state.model, state.optimizer, state.others
     while not is_done(state):
-        tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step))
+        tokens = torch.randint(0, VOCABULARY, (BATCH, 6), generator=torch.Generator().manual_seed(state.step)).to(
+            DEVICE
+        )
         optimizer.zero_grad()
-        total = torch.zeros(())
+        total = torch.zeros((), device=DEVICE)
         for micro in batch.micro_batches():
             own = tokens[micro.rows.start : micro.rows.stop]
             with micro.accumulate(model):
@@ -229,7 +238,7 @@ def train(state):
         if er.rank() == 0:
             print(f"step {state.step} digest {found}", flush=True)
         dies("commit", state.step)
-        state.commit()
+        state.commit(async_=BEHIND)
         dies("sealed", state.step)
     rate, found = scheduler.get_last_lr()[0], digest(state)
     print(

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 
 import elasticrun.torch as er
 from elasticrun import _native
+from elasticrun.torch.elastic.sharded.writing import Writing
 
 STEPS, DEVICE, EVENTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 
@@ -64,13 +65,15 @@ class PagePool:
         return given
 
 
-def write_first(*values):
-    native_write(*values)
+def seal(writing):
+    # The first commit of a later round comes first.
+    writing.wait()
     dies("written", er.size())
+    return sealed(writing)
 
 
 native_pool, _native.PagePool = _native.PagePool, PagePool
-native_write, _native.write_first = _native.write_first, write_first
+sealed, Writing.seal = Writing.seal, seal
 
 
 def build(mesh):

@@ -1,4 +1,4 @@
-"""Host memory of local tensors, for copies to and from commits."""
+"""Host memory of local tensors, for copies from commits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 class HostBuffers:
-    """The memory of local tensors, or of copies of those that are not contiguous in host memory.
+    """The memory of local tensors that are to be written, or other memory for those that are not contiguous in host memory,
+    with any contents until :meth:`write_back`.
 
     Args:
         tensors: tensors, of which each DTensor stands for its local part. None has no memory.
-        load: whether the tensors are to be written. Then the copies have any contents until :meth:`write_back`.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor | None], *, load: bool) -> None:
+    def __init__(self, tensors: Iterable[torch.Tensor | None]) -> None:
         self._locals: list[torch.Tensor] = []
         #: The memory for each of them, which may be its own.
         self._hosts: list[torch.Tensor] = []
@@ -33,23 +33,21 @@ class HostBuffers:
                     tensor = _NOTHING
                 local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
                 self._locals.append(local)
-                self._hosts.append(_host(local, load))
+                self._hosts.append(_host(local))
 
     def buffers(self) -> list[Buffer]:
         """Address and bytes of each tensor, in order."""
         return [(host.data_ptr(), host.nbytes) for host in self._hosts]
 
     def write_back(self) -> None:
-        """Copies what was written to copies into the tensors."""
+        """Copies what was written to other memory into the tensors."""
         with torch.no_grad():
             for local, host in zip(self._locals, self._hosts, strict=True):
                 if host is not local:
                     local.copy_(host)
 
 
-def _host(local: torch.Tensor, load: bool) -> torch.Tensor:
+def _host(local: torch.Tensor) -> torch.Tensor:
     if local.device.type == "cpu" and local.is_contiguous():
         return local
-    if load:
-        return torch.empty(local.shape, dtype=local.dtype, device="cpu")
-    return local.to("cpu").contiguous()
+    return torch.empty(local.shape, dtype=local.dtype, device="cpu")

@@ -29,11 +29,13 @@ from .grouping import regrouped
 from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
 from .meshes import RoundMeshes
+from .page_lock import PageLock
 from .pages import in_place, no_collection, provide
 from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
 from .room import check_room
+from .writing import Guarded, Writing, names_of, sizes_of
 
 _log = logging.getLogger("elasticrun")
 
@@ -118,8 +120,11 @@ class ShardedState(ObjectState):
         data_rank: int
         data_size: int
 
-    #: What the commit that has begun writes, if it began with an exchange.
+    #: What the commit that has begun writes.
     _prepared: tuple[Captured, _native.Layout] | None
+
+    #: The commit that is copied while training goes on.
+    _writing: Writing | None
 
     #: The base of which the state was made, until training begins: to unmap it takes as long as a part of the copies.
     _base: _native.DividedBase | None
@@ -149,6 +154,12 @@ class ShardedState(ObjectState):
         self._data_dims = data_dims
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
+        self._lock = PageLock()
+        #: Whether training goes on while a commit is copied.
+        self._behind = False
+        self._writing = None
+        #: Whether optimizer.step() waits for copies.
+        self._guards = False
         self._divisions: Divisions | JointDivisions | None = None
         #: Whether the model of the last round was on the meta device, so that its memory was allocated after build().
         self._begins_empty = False
@@ -175,6 +186,33 @@ class ShardedState(ObjectState):
             StateError: always.
         """
         raise StateError("a sharded state cannot be broadcast from rank 0: elastic.run brings each worker to its shard")
+
+    def commit(self, async_: bool = False) -> None:
+        """Commits the state: later failures do not lose it. A commit is also a boundary. It begins with a barrier.
+
+        Args:
+            async_: copies parameters and the state of the optimizer while training goes on. The next ``optimizer.step()`` comes
+                after the copies, so until then only the optimizer may change them; buffers may change at once. The commit
+                counts once it is copied and the optimizer steps, commits or leaves the round: a worker that is killed before
+                loses it, and training goes on from the one before. Has no effect without an optimizer of torch.
+
+        Raises:
+            HostsUpdated: the hosts of the job change, and the commit is made.
+            WorkersFailed: a worker of the round failed.
+            StateError: a part of the state cannot be divided, workers have different layouts, or a parameter was changed
+                while an asynchronous commit copied it. The previous commit stays the newest.
+        """
+        self._behind = async_
+        try:
+            super().commit()
+        finally:
+            self._behind = False
+
+    def check_host_updates(self) -> None:
+        """A boundary without a commit, as of other states. An asynchronous commit that is copied counts from here on."""
+        if self._writing is not None and self._writing.is_copied():
+            self._settle()
+        super().check_host_updates()
 
     # Methods that elastic.run calls.
 
@@ -235,24 +273,29 @@ class ShardedState(ObjectState):
         captured, layout = self._prepare()
         assert self._divisions is not None
         # Others may still build their model, so this copies first if it needs no further memory. It counts once it is sealed.
-        written = self._has_room_alone(layout)
-        if written:
-            own = self._write_first(captured, layout)
+        writing = self._write(captured, layout, is_first=True) if self._has_room_alone(layout) else None
         self._divisions.check(layout)
         if not self._has_same_values(captured):
             # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
+            writing = None
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
-            written = False
         self._check_room(layout)
-        if not written:
-            own = self._write_first(captured, layout)
-        self._per_rank.committed(_native.seal_first(layout, self._divisions.shard), own)
+        self._seal(writing or self._write(captured, layout, is_first=True))
         barrier()
         _native.all_sealed()
         # The commit is newer.
         self._saved = self._base = None
+
+    def _commit(self) -> None:
+        # Before others can learn that this worker has come so far: they then overwrite the commit before that one.
+        self._settle()
+        self._agree()
+        prepared, self._prepared = self._prepared or self._prepare(), None
+        self._writing = self._write(*prepared, behind=self._behind)
+        if not self._behind or self._writing.is_copied():
+            self._settle()
 
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
@@ -264,12 +307,10 @@ class ShardedState(ObjectState):
         self._check_room(layout)
         super()._agree()
 
-    def _save_locally(self) -> None:
-        pass
-
-    def _write_commit(self) -> None:
-        prepared, self._prepared = self._prepared or self._prepare(), None
-        self._write_shard(*prepared)
+    def _settle(self) -> None:
+        if self._writing is not None:
+            self._seal(self._writing)
+            self._committed()
 
     # The parts of the above.
 
@@ -293,13 +334,16 @@ class ShardedState(ObjectState):
         self._is_survivor = False
         #: The layout for whose commits there is memory.
         self._has_room_for = 0
-        self._prepared = None
+        self._prepared = self._writing = None
         self._base = None
 
     def _adopt(self, built: Built) -> None:
         self.model, self.optimizer, self.others = parts_of(built)
         if is_zero(self.optimizer):
             refuse_groups("a ZeroRedundancyOptimizer divides its state among all workers")
+        self._guards = isinstance(self.optimizer, torch.optim.Optimizer)
+        if self._guards:
+            self.optimizer.register_step_pre_hook(self._before_step)
 
     def _prepare(self) -> tuple[Captured, _native.Layout]:
         """What this worker holds, and the layout of all. With joint divisions all workers call it."""
@@ -348,20 +392,30 @@ class ShardedState(ObjectState):
         own = self._per_rank.save(self._place())
         return own, pickle.dumps((self._divisions.head(captured), self._payload().copy(), own), protocol=5)
 
-    def _write_shard(self, captured: Captured, layout: _native.Layout) -> None:
+    def _write(
+        self, captured: Captured, layout: _native.Layout, *, is_first: bool = False, behind: bool = False
+    ) -> Writing:
+        """Begins to copy a commit. Unless it is ``behind``, all is copied before the next operation of the model."""
         assert self._divisions is not None
         own, head = self._head(captured)
-        host = HostBuffers(self._divisions.tensors(captured), load=False)
-        commit = _native.commit_shard(layout, self._divisions.shard, head, host.buffers())
-        self._per_rank.committed(commit, own)
+        tensors = self._divisions.tensors(captured)
+        shard = self._divisions.shard
+        opened = _native.open_shard(layout, shard, head, list(sizes_of(tensors)), is_first)
+        guarded = Guarded(self.optimizer, names_of(captured.tensors)) if behind and self._guards else None
+        writing = Writing(opened, own)
+        writing.copy(tensors, self._lock, guarded)
+        return writing
 
-    def _write_first(self, captured: Captured, layout: _native.Layout) -> bytes | None:
-        """Writes commit 0 of the round. Returns the values of this worker alone."""
-        assert self._divisions is not None
-        own, head = self._head(captured)
-        host = HostBuffers(self._divisions.tensors(captured), load=False)
-        _native.write_first(layout, self._divisions.shard, head, host.buffers())
-        return own
+    def _seal(self, writing: Writing) -> None:
+        self._writing = None
+        self._per_rank.committed(writing.seal(), writing.own)
+
+    def _before_step(self, *_: object) -> None:
+        """The optimizer is about to change what a commit may still copy."""
+        if self._writing is not None:
+            self._writing.release()
+            if self._writing.is_copied():
+                self._settle()
 
     def _has_room_alone(self, layout: _native.Layout) -> bool:
         """Whether the commits of this worker need no memory that others may need."""
@@ -385,7 +439,7 @@ class ShardedState(ObjectState):
         assert self._divisions is not None
         new = [tensor for name, tensor in captured.tensors.items() if self._begins_empty or is_of_optimizer(name)]
         pool.give(in_place(new))
-        host = HostBuffers(self._divisions.tensors(captured), load=True)
+        host = HostBuffers(self._divisions.tensors(captured))
         copied = base.fill(layout, self._divisions.by_rank, host.buffers(), _copy_threads())
         host.write_back()
         load_extra(self.model, head.extra)
