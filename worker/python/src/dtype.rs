@@ -189,15 +189,30 @@ impl Memory {
     /// # Panics
     /// If the bytes do not fit.
     pub(crate) unsafe fn write_at(self, offset: usize, bytes: &[u8]) {
-        let end = offset.checked_add(bytes.len());
+        // SAFETY: as the caller promises.
+        unsafe { self.part_mut(offset, bytes.len()) }.copy_from_slice(bytes);
+    }
+
+    /// A part of the memory.
+    ///
+    /// # Safety
+    /// As [`write_at`](Self::write_at), for as long as the part is used.
+    ///
+    /// # Panics
+    /// If it is not within the memory.
+    pub(crate) unsafe fn part_mut<'a>(self, offset: usize, len: usize) -> &'a mut [u8] {
+        let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= self.len),
             "{offset} of {}",
             self.len
         );
-        let target = std::ptr::with_exposed_provenance_mut::<u8>(self.address + offset);
+        if len == 0 {
+            return &mut [];
+        }
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.address + offset);
         // SAFETY: within the memory, as was checked; the rest is as the caller promises.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
     /// The elements to read.

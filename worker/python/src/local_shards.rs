@@ -45,8 +45,7 @@ impl LocalShards {
         let copy = |parts: &[LocalPart]| {
             for part in parts {
                 let own = own.filter(|(shard, _)| *shard == self.bodies[part.holder].0);
-                let source = own.map_or_else(|| self.bytes(part.holder), |(_, bytes)| bytes);
-                self.copy_part(source, part, targets);
+                self.copy_part(own.map(|(_, bytes)| bytes), part, targets);
             }
         };
         let mut left = parts;
@@ -66,15 +65,26 @@ impl LocalShards {
         bytes
     }
 
-    fn copy_part(&self, source: &[u8], part: &LocalPart, targets: &[Memory]) {
-        let range = self.bodies[part.holder].1.tensors()[part.fetch.old_tensor as usize].clone();
-        let source = &source[range];
+    /// Copies a part, from mapped bytes of the shard if there are any.
+    fn copy_part(&self, mapped: Option<&[u8]>, part: &LocalPart, targets: &[Memory]) {
+        let (shard, body) = &self.bodies[part.holder];
+        let range = body.tensors()[part.fetch.old_tensor as usize].clone();
         let target = targets[part.fetch.tensor as usize];
         for run in part.fetch.runs() {
-            let (from, to, len) = (run.source as usize, run.target as usize, run.len as usize);
+            let (to, len) = (run.target as usize, run.len as usize);
+            let from = range.start + run.source as usize;
+            assert!(from + len <= range.end, "a run is within its tensor");
             // SAFETY: Python keeps the tensors alive and does not use them during the call. No two fetches write the same byte
             // (P1 of `elasticrun_reshard`).
-            unsafe { target.write_at(to, &source[from..from + len]) };
+            let to = unsafe { target.part_mut(to, len) };
+            match mapped {
+                Some(bytes) => to.copy_from_slice(&bytes[from..from + len]),
+                // The shards of `bodies` are there.
+                None => self
+                    .base
+                    .copy(*shard, from, to)
+                    .expect("a shard of the base"),
+            }
         }
     }
 }
