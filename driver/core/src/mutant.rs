@@ -476,6 +476,14 @@ mutants! {
     NoBarrierAtFirst: "R14",
     /// A worker commits before all members have sealed the commit before. The shell makes this mistake.
     NoBarrierAtCommit: "R15",
+    /// A worker enters the barrier of a commit before it has sealed its commit before, which is still copied. The shell makes this
+    /// mistake.
+    SealedBehindBarrier: "R15",
+    /// Training changes what an asynchronous commit still copies, so that it has the state of its seal. The shell makes this
+    /// mistake.
+    CopiedTooLate: "R12" "R14" "R7",
+    /// A worker leaves its round before it has sealed what it copies, and seals it later. The shell makes this mistake.
+    SealedAfterLeave: "W4",
     /// A worker keeps a void commit at the start of a round, and writes its next one over the base.
     VoidNotDiscarded: "R15",
     /// A worker drops its shard of the base before all members have read it.

@@ -115,6 +115,8 @@ pub(crate) struct Scenario {
     pub(crate) partings: u64,
     /// Percentage of commits of a divided state whose shard has another layout than those of the other members.
     pub(crate) strays: u64,
+    /// Commits of a divided state are copied while training goes on.
+    pub(crate) asynchronous: bool,
     /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
@@ -127,6 +129,9 @@ const WILLS: u64 = 0x0077_696c_6c73;
 
 /// Derives the generator of jobs with a divided state.
 const DIVIDED: u64 = 0x6469_7669_6465;
+
+/// Derives the generator of asynchronous commits.
+const ASYNCHRONOUS: u64 = 0x6173_796e_6300;
 
 /// Derives the generator of slow writes to the durable store.
 const WRITES: u64 = 0x7772_6974_6573;
@@ -238,6 +243,7 @@ impl Scenario {
             replicas: None,
             partings: 0,
             strays: 0,
+            asynchronous: false,
             raises_at: None,
         };
         if !quiet {
@@ -315,6 +321,7 @@ impl Scenario {
         let mut wills = Rng::new(deaths.clone().seed() ^ WILLS);
         scenario.wills = scenario.settings.self_registration && wills.percent(80);
         scenario.draw_divided(Rng::new(deaths.clone().seed() ^ DIVIDED));
+        scenario.draw_asynchronous(Rng::new(deaths.clone().seed() ^ ASYNCHRONOUS));
         scenario.draw_replicas(Rng::new(deaths.clone().seed() ^ REPLICAS));
         scenario.draw_cuts(Rng::new(deaths.clone().seed() ^ CUTS));
         scenario.draw_servers(Rng::new(deaths.clone().seed() ^ SERVERS));

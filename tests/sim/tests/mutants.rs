@@ -33,6 +33,25 @@ fn mistakes_in_the_data_are_seen_where_they_are() {
     }
 }
 
+/// A commit that is copied while training goes on is sealed too late, or with too late a state.
+#[test]
+fn mistakes_in_asynchronous_commits_are_seen_where_they_are() {
+    let mutants = [
+        Mutant::SealedBehindBarrier,
+        Mutant::CopiedTooLate,
+        Mutant::SealedAfterLeave,
+    ];
+    for sighting in sightings(&mutants, SEEDS, 2, |_| {}) {
+        let violation = sighting.seen.and_then(|report| report.violation);
+        let by = violation.as_ref().map(|violation| violation.invariant);
+        assert!(
+            by.is_some_and(|by| sighting.mutant.breaks().contains(&by)),
+            "{:?}: {violation:?}",
+            sighting.mutant
+        );
+    }
+}
+
 /// The driver dies, and the next one makes the mistake.
 #[test]
 fn mistakes_of_a_later_driver_are_seen() {

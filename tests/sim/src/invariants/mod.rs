@@ -41,6 +41,7 @@ mod reserve;
 mod returns;
 mod success;
 pub(crate) mod survival;
+pub(crate) mod w4;
 pub(crate) mod w5;
 pub(crate) mod worker_ended;
 

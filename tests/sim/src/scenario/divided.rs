@@ -56,6 +56,20 @@ impl Scenario {
         }
     }
 
+    /// In a third of the jobs with a divided state training goes on while a commit is copied. The generator is a separate one, so
+    /// other draws stay unchanged.
+    pub(super) fn draw_asynchronous(&mut self, mut rng: Rng) {
+        if !self.is_divided() || rng.range(1, 3) > 1 {
+            return;
+        }
+        self.asynchronous = true;
+        let is_quiet = self.calm || self.gentle || self.only_breaks;
+        if !is_quiet && rng.percent(50) {
+            // Workers often die while they copy, and some copies are not done when the next commit begins.
+            self.seal = rng.millis(50, 500);
+        }
+    }
+
     /// Each host has a whole replica group, and is cut off for a while now and then. As it returns, the host with the newer commits is
     /// cut off.
     fn part(&mut self, rng: &mut Rng) {

@@ -20,6 +20,8 @@ pub enum Amount {
     Repeats,
     /// 1 if the script runs other collectives beside the training.
     Careless,
+    /// 1 if training goes on while a commit is copied.
+    Asynchronous,
     /// 1 if the script raises an error from some step on.
     Raises,
     /// Hosts that are listed at first.
@@ -46,12 +48,13 @@ pub enum Amount {
 
 impl Amount {
     /// All amounts, in the order in which they are lessened.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ambushes,
         Self::Cuts,
         Self::LateDeaths,
         Self::Repeats,
         Self::Careless,
+        Self::Asynchronous,
         Self::Raises,
         Self::Hosts,
         Self::Steps,
@@ -73,6 +76,7 @@ impl Amount {
             Self::LateDeaths => "late-deaths",
             Self::Repeats => "repeats",
             Self::Careless => "careless",
+            Self::Asynchronous => "asynchronous",
             Self::Raises => "raises",
             Self::Hosts => "hosts",
             Self::Steps => "steps",
@@ -104,6 +108,7 @@ impl Amount {
             Self::LateDeaths => scenario.late_deaths,
             Self::Repeats => scenario.repeats,
             Self::Careless => scenario.careless.into(),
+            Self::Asynchronous => scenario.asynchronous.into(),
             Self::Raises => scenario.raises_at.is_some().into(),
             Self::Hosts => scenario.listed as u64,
             Self::Steps => scenario.steps,
@@ -141,6 +146,7 @@ impl Amount {
             Self::LateDeaths => scenario.late_deaths = value,
             Self::Repeats => scenario.repeats = value,
             Self::Careless => scenario.careless = value > 0,
+            Self::Asynchronous => scenario.asynchronous = value > 0,
             Self::Raises => scenario.raises_at = scenario.raises_at.filter(|_| value > 0),
             Self::Hosts => scenario.listed = value as usize,
             Self::Steps => scenario.steps = value,

@@ -21,6 +21,7 @@
 //! | `training`, `death` | the steps of a worker in a round, and its end |
 //! | `collective` | collectives of the workers of a round |
 //! | `divided` | the start of a round of a state that is divided, and its commits |
+//! | `asynchronous` | the same: commits that are copied while training goes on |
 //! | `group` | steps of scripts without the SDK |
 //! | `replica` | copies of commits between agents |
 //! | `reading` | how workers read their data |
@@ -32,6 +33,7 @@
 
 mod agent;
 mod ambush;
+mod asynchronous;
 mod beginning;
 mod clock;
 mod collective;
@@ -134,6 +136,8 @@ pub(crate) struct World {
     replica_rng: Rng,
     /// The generator of layouts.
     layout_rng: Rng,
+    /// The generator of copies that fail.
+    copy_rng: Rng,
     /// Whole commits in the durable store, oldest first.
     pub(crate) store: Vec<durable::Durable>,
     queue: BinaryHeap<Entry>,
@@ -176,6 +180,9 @@ const REPLICAS: u64 = 0x7265_706c_6963;
 /// Derives the generator of layouts from the seed.
 const LAYOUTS: u64 = 0x6c61_796f_7574;
 
+/// Derives the generator of copies from the seed.
+const COPIES: u64 = 0x636f_7069_6573;
+
 /// A run that needs more events than this loops.
 const MOST_EVENTS: u64 = 3_000_000;
 
@@ -203,6 +210,7 @@ impl World {
             store_rng: Rng::new(seed ^ STORE),
             replica_rng: Rng::new(seed ^ REPLICAS),
             layout_rng: Rng::new(seed ^ LAYOUTS),
+            copy_rng: Rng::new(seed ^ COPIES),
             store: Vec::new(),
             queue: BinaryHeap::new(),
             entered: 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use elasticrun_core::worker::Action;
 use elasticrun_protocol::{CommitId, Process, control::Exit};
 
-use super::{Ev, World, worker::Phase};
+use super::{Ev, World, asynchronous::Onward, worker::Phase};
 
 /// The next action of a worker.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub(crate) enum Act {
         id: CommitId,
         then: Then,
     },
+    /// The commit of a worker is copied.
+    Settled(Onward),
     ConnectTimeout,
     Exit(Exit),
 }
@@ -112,7 +114,8 @@ impl World {
             Act::Synced(action) => self.performed(host, process, action),
             Act::Done(index) => self.collective_done(host, process, index),
             Act::Commit => self.commit(host, process, Then::Boundary),
-            Act::Seal { slot, id, then } => self.seal(host, process, slot, id, then),
+            Act::Seal { slot, id, then } => self.written(host, process, slot, id, then),
+            Act::Settled(onward) => self.settled(host, process, onward),
             Act::ConnectTimeout => {
                 let waits = self
                     .worker(host, process)

@@ -11,11 +11,13 @@ use elasticrun_protocol::{CommitId, FromWorker, Process, Round, control::Exit};
 
 use super::{
     Ev, World,
+    asynchronous::Onward,
     collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER, barrier, is_barrier, step},
     memory::Commit,
     schedule::{Act, Then},
     worker::Phase,
 };
+use crate::invariants::w4;
 
 impl World {
     /// The worker reaches a collective.
@@ -118,6 +120,7 @@ impl World {
                 self.commit_now(host, process, then.unwrap_or(Then::Boundary));
             }
             _ => {
+                self.seal_if_copied(host, process);
                 let steps = self.plan.commit_every;
                 let Some(worker) = self.worker(host, process) else {
                     return;
@@ -134,8 +137,13 @@ impl World {
         }
     }
 
-    /// Begins a commit. That of a shard begins with a barrier: it is written over a part of the commit before the last.
+    /// Begins a commit. That of a shard begins with a barrier: it is written over a part of the commit before the last. So the
+    /// last one is sealed before the barrier.
     pub(super) fn commit(&mut self, host: usize, process: Process, then: Then) {
+        // The shell makes this mistake.
+        if self.is_copying(host, process) && !planted(Mutant::SealedBehindBarrier) {
+            return self.settle(host, process, Onward::Commit(then));
+        }
         if !self.plan.is_divided() || planted(Mutant::NoBarrierAtCommit) {
             return self.commit_now(host, process, then);
         }
@@ -150,8 +158,10 @@ impl World {
         self.reach(host, process, barrier(boundary));
     }
 
-    /// Seals a commit, if the machine grants it.
+    /// Makes a commit, if the machine grants it.
     fn commit_now(&mut self, host: usize, process: Process, then: Then) {
+        // Only the mistake has left something to seal.
+        self.seal_copy(host, process);
         let most = self.plan.seal.as_micros() as u64;
         let wait = self.rng.micros(50, most);
         self.turn(host, process, Phase::Busy);
@@ -172,12 +182,16 @@ impl World {
         let Ok(id) = granted else {
             return self.leave(host, process);
         };
+        if self.plan.asynchronous {
+            return self.begin_copy(host, process, id, wait, then);
+        }
         if let Some(slot) = self.begin_commit(host, process) {
             self.act_after(host, process, wait, Act::Seal { slot, id, then });
         }
     }
 
-    pub(super) fn seal(
+    /// A commit of the present state is written.
+    pub(super) fn written(
         &mut self,
         host: usize,
         process: Process,
@@ -189,20 +203,29 @@ impl World {
             return;
         };
         let state = worker.state.clone();
-        worker.machine.committed(id);
         let shard = self.shard_of(host, process, &state);
         let commit = Commit { id, shard, state };
-        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            shared.seal(slot, commit.clone());
-        }
-        self.sealed(host, process, &commit);
+        self.seal(host, process, slot, commit);
         match then {
             Then::Boundary => self.boundary(host, process),
             Then::Leave => self.leave_at_commit(host, process),
         }
     }
 
-    fn leave_at_commit(&mut self, host: usize, process: Process) {
+    /// Seals a commit that is written.
+    pub(super) fn seal(&mut self, host: usize, process: Process, slot: usize, commit: Commit) {
+        w4::seals(self, host, process, commit.id);
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        worker.machine.committed(commit.id);
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            shared.seal(slot, commit.clone());
+        }
+        self.sealed(host, process, &commit);
+    }
+
+    pub(super) fn leave_at_commit(&mut self, host: usize, process: Process) {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
@@ -211,7 +234,7 @@ impl World {
         self.leave(host, process);
     }
 
-    fn boundary(&mut self, host: usize, process: Process) {
+    pub(super) fn boundary(&mut self, host: usize, process: Process) {
         let over = |worker: &mut super::worker::Worker| worker.machine.check().is_err();
         if self.worker(host, process).is_some_and(over) {
             return self.leave(host, process);
@@ -253,7 +276,7 @@ impl World {
                 let committed = worker.state.step.is_multiple_of(self.plan.commit_every);
                 self.leaves_at(number, count);
                 if committed {
-                    self.leave_at_commit(host, process);
+                    self.settle(host, process, Onward::LeaveAtCommit);
                 } else {
                     self.commit(host, process, Then::Leave);
                 }
@@ -270,7 +293,7 @@ impl World {
         let Some(round) = &worker.round else { return };
         let (round, boundary) = (round.start.round, round.boundary);
         if done >= self.plan.steps {
-            return self.finish(host, process, round);
+            return self.settle(host, process, Onward::Finish(round));
         }
         self.turn(host, process, Phase::Busy);
         let micros = self.plan.step.as_micros() as u64;
@@ -282,7 +305,7 @@ impl World {
         self.act_after(host, process, wait, act);
     }
 
-    fn finish(&mut self, host: usize, process: Process, round: Round) {
+    pub(super) fn finish(&mut self, host: usize, process: Process, round: Round) {
         self.turn(host, process, Phase::Finished);
         self.say(host, process, FromWorker::Finished { round });
         let wait = self.rng.micros(1_000, 300_000);

@@ -16,6 +16,7 @@ use elasticrun_protocol::{
 
 use super::{
     Ev, World,
+    asynchronous::Writing,
     memory::{Shared, State},
     schedule::{Act, Then},
 };
@@ -76,6 +77,8 @@ pub(crate) struct Worker {
     pub(super) setup: VecDeque<SetupStep>,
     /// Where it goes on once the commit is sealed whose barrier it waits at.
     pub(super) commits: Option<Then>,
+    /// The commit that is copied while it trains.
+    pub(super) writing: Option<Writing>,
     /// Its last shard has another layout than those of the others.
     pub(super) has_strayed: bool,
     /// The worker's part in the broadcast of the base.
@@ -175,6 +178,7 @@ impl World {
             setup: VecDeque::new(),
             transfer: None,
             commits: None,
+            writing: None,
             has_strayed: false,
             position: None,
             round: None,
