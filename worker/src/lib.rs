@@ -82,6 +82,7 @@ pub use elasticrun_protocol::{
 pub use elasticrun_shm::{
     Copying, PagePool, Part, available_memory,
     commit::{BufferPlace, Place},
+    copy, copy_bytes,
 };
 pub use error::{Error, Interrupt};
 pub use round::{DividedBase, Route, ShardCopy};

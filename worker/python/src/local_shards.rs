@@ -1,7 +1,7 @@
 //! Copies from the shards of a base that are in memory of this host.
 
 use elasticrun_reshard::{Body, Fetch};
-use elasticrun_worker::DividedBase;
+use elasticrun_worker::{DividedBase, copy};
 
 use crate::dtype::Memory;
 
@@ -45,7 +45,8 @@ impl LocalShards {
         let copy = |parts: &[LocalPart]| {
             for part in parts {
                 let own = own.filter(|(shard, _)| *shard == self.bodies[part.holder].0);
-                self.copy_part(own.map(|(_, bytes)| bytes), part, targets);
+                let source = own.map_or_else(|| self.bytes(part.holder), |(_, bytes)| bytes);
+                self.copy_part(source, part, targets);
             }
         };
         let mut left = parts;
@@ -65,10 +66,8 @@ impl LocalShards {
         bytes
     }
 
-    /// Copies a part, from mapped bytes of the shard if there are any.
-    fn copy_part(&self, mapped: Option<&[u8]>, part: &LocalPart, targets: &[Memory]) {
-        let (shard, body) = &self.bodies[part.holder];
-        let range = body.tensors()[part.fetch.old_tensor as usize].clone();
+    fn copy_part(&self, source: &[u8], part: &LocalPart, targets: &[Memory]) {
+        let range = self.bodies[part.holder].1.tensors()[part.fetch.old_tensor as usize].clone();
         let target = targets[part.fetch.tensor as usize];
         for run in part.fetch.runs() {
             let (to, len) = (run.target as usize, run.len as usize);
@@ -77,14 +76,7 @@ impl LocalShards {
             // SAFETY: Python keeps the tensors alive and does not use them during the call. No two fetches write the same byte
             // (P1 of `elasticrun_reshard`).
             let to = unsafe { target.part_mut(to, len) };
-            match mapped {
-                Some(bytes) => to.copy_from_slice(&bytes[from..from + len]),
-                // The shards of `bodies` are there.
-                None => self
-                    .base
-                    .copy(*shard, from, to)
-                    .expect("a shard of the base"),
-            }
+            copy(&source[from..from + len], to);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use elasticrun_reshard::Body;
-use elasticrun_worker::{BufferPlace, Copying, OpenShard, Part, State, state};
+use elasticrun_worker::{BufferPlace, Copying, OpenShard, Part, State, copy_bytes, state};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{
@@ -191,7 +191,7 @@ impl PyOpenShard {
             let Parts(parts) = { parts };
             for Part { from, to, len } in parts {
                 // SAFETY: the place is that of the tensor in an open commit, and Python keeps the source as it is.
-                unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+                unsafe { copy_bytes(from, to, len) };
             }
         });
         Ok(())

@@ -9,6 +9,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use crate::copy_bytes;
+
 /// A part of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
@@ -46,7 +48,7 @@ impl Copying {
             for part in parts {
                 let Part { from, to, len } = part;
                 // SAFETY: the caller vouches for it.
-                unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+                unsafe { copy_bytes(from, to, len) };
             }
             set.store(true, Ordering::Release);
         };

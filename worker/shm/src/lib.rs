@@ -15,6 +15,7 @@
 mod available;
 mod boottime;
 pub mod commit;
+mod copy;
 mod copying;
 pub mod fds;
 pub mod futex;
@@ -28,5 +29,6 @@ pub mod sched;
 
 pub use available::available_memory;
 pub use boottime::boottime;
+pub use copy::{copy, copy_bytes};
 pub use copying::{Copying, Part};
 pub use pages::PagePool;

@@ -78,26 +78,6 @@ fn an_open_commit_has_what_was_copied_to_it_before_the_seal() {
     assert_eq!(read(&reader, id(1, 2)), [b"head", &bytes[..]].concat());
 }
 
-#[test]
-fn parts_are_copied_as_they_are() {
-    let (_memory, mut writer, reader) = open();
-    let bytes: Vec<u8> = (0..1_000_000_u32).map(|pos| (pos % 251) as u8).collect();
-    commit(&mut writer, id(1, 1), &bytes);
-    let parts = reader.read_in_parts(id(1, 1)).unwrap();
-    for (from, len) in [
-        (0, 1_000_000),
-        (1, 65_536),
-        (70_001, 65_535),
-        (999_999, 1),
-        (1_000_000, 0),
-    ] {
-        let mut copied = vec![0; len];
-        parts.copy(from, &mut copied);
-        assert_eq!(copied, bytes[from..from + len]);
-    }
-    assert!(parts.is_intact());
-}
-
 /// Who has page-locked a buffer learns that it has other pages.
 #[test]
 fn the_place_of_a_buffer_changes_with_its_pages() {

@@ -114,20 +114,6 @@ impl DividedBase {
             .ok_or(Error::ShardMissing { id: self.id, shard })
     }
 
-    /// Copies bytes of a shard of this host, from an offset on. Faster than [`bytes`](Self::bytes).
-    ///
-    /// # Errors
-    /// [`Error::ShardMissing`].
-    ///
-    /// # Panics
-    /// If the shard is shorter.
-    pub fn copy(&self, shard: u32, from: usize, to: &mut [u8]) -> Result<(), Error> {
-        let copy = self.copies.get(&shard);
-        let copy = copy.ok_or(Error::ShardMissing { id: self.id, shard })?;
-        copy.copy(from, to);
-        Ok(())
-    }
-
     /// Whether all bytes that were read until now are of this commit.
     ///
     /// # Errors

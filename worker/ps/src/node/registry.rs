@@ -245,3 +245,6 @@ impl Registry {
         expired
     }
 }
+
+#[cfg(test)]
+mod tests;

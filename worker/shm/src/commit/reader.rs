@@ -3,7 +3,6 @@
 use std::{os::fd::OwnedFd, sync::Arc};
 
 use elasticrun_protocol::CommitId;
-use rustix::io::{pread, retry_on_intr};
 
 use super::{
     CommitFds, Error,
@@ -11,9 +10,6 @@ use super::{
     states::{States, find, newest, read_states},
 };
 use crate::memfd::{self, Mapping, PAGE};
-
-/// From so many bytes on, a copy by the system takes less time than one that maps the pages that it reads.
-const SYSTEM_COPY: usize = 64 << 10;
 
 /// Reads the commit memory of a worker process: a dead one, a live one, or this one.
 ///
@@ -94,7 +90,6 @@ impl CommitReader {
             info,
             seal,
             header: Arc::clone(&self.headers[buffer]),
-            file: self.fds[buffer].try_clone().ok(),
             body: map(&self.fds[buffer], BODY + len)?,
         })
     }
@@ -110,8 +105,6 @@ pub struct Commit {
     info: Info,
     seal: u64,
     header: Arc<Mapping>,
-    /// The file of the buffer. Without it, if the process has no more descriptors, bytes are only mapped.
-    file: Option<OwnedFd>,
     body: Mapping,
 }
 
@@ -126,25 +119,6 @@ impl Commit {
         // SAFETY: mapped from the start to the end of the body, for as long as `self`. Another process can
         // write it only as the type's documentation says, and any bytes are valid.
         unsafe { std::slice::from_raw_parts(self.body.as_ptr().add(BODY), self.body.len() - BODY) }
-    }
-
-    /// Copies bytes of the body, from an offset on. It takes less time than a copy from [`bytes`](Self::bytes) that were not read
-    /// before.
-    ///
-    /// # Panics
-    /// If the body is shorter.
-    pub fn copy(&self, from: usize, to: &mut [u8]) {
-        let source = &self.bytes()[from..from + to.len()];
-        let mut done = 0;
-        if let Some(file) = self.file.as_ref().filter(|_| to.len() >= SYSTEM_COPY) {
-            while done < to.len()
-                && let Ok(read @ 1..) =
-                    retry_on_intr(|| pread(file, &mut to[done..], (BODY + from + done) as u64))
-            {
-                done += read;
-            }
-        }
-        to[done..].copy_from_slice(&source[done..]);
     }
 
     /// Whether all bytes read from the body until now are of this commit.

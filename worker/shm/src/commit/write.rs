@@ -9,6 +9,7 @@ use super::{
     buffer::Buffer,
     layout::{BODY, Info},
 };
+use crate::copy;
 
 /// A commit that is being written: `write` to it, or fill the bytes of [`CommitWrite::append`], then call
 /// [`CommitWrite::seal`].
@@ -107,9 +108,7 @@ impl CommitWrite<'_> {
 
 impl Write for CommitWrite<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.append(bytes.len())
-            .map_err(io::Error::other)?
-            .copy_from_slice(bytes);
+        copy(bytes, self.append(bytes.len()).map_err(io::Error::other)?);
         Ok(bytes.len())
     }
 

@@ -35,6 +35,9 @@ def release(
             ``build()`` has allocated a model.
         keeps_all: the pool takes all pages: ``build()`` allocates none.
     """
+    if any(parameter.device.type == "cuda" for parameter in model.parameters()):
+        # Streams of the round before may still use the memory: its groups are aborted, so their kernels end.
+        torch.cuda.synchronize()
     freed = 0
     with torch.no_grad():
         if optimizer is not None:
