@@ -164,7 +164,7 @@ impl Memory {
 
     /// Seals what [`leave_open`](Self::leave_open) has written for this key.
     pub(crate) fn seal_open(&mut self, key: CommitKey) -> Result<(), Error> {
-        let open = self.open.take().filter(|open| open.key == key);
+        let open = self.open.take_if(|open| open.key == key);
         let open = open.ok_or(CommitError::Gone { id: key.commit })?;
         let commit = open.commit;
         drop(open);

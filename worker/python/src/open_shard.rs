@@ -231,13 +231,14 @@ impl PyOpenShard {
         }
     }
 
-    /// Seals the commit, after the copies. Returns its id (epoch, round, count).
-    fn seal(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    /// Seals the commit, after the copies. Returns its id (epoch, round, count). With `must_be_whole`, not if an operation of the
+    /// round was cut short since it was begun.
+    fn seal(&self, py: Python<'_>, must_be_whole: bool) -> PyResult<(u64, u64, u64)> {
         self.wait(py);
         use_worker(py, |worker| {
             let sealed = match self.is_first {
                 true => worker.seal_first_shard(&self.open),
-                false => worker.seal_shard(&self.open),
+                false => py.detach(|| worker.seal_shard(&self.open, must_be_whole)),
             };
             let id = sealed.map_err(|error| error::from_worker(py, &error))?;
             Ok(numbers(id))

@@ -24,15 +24,22 @@ impl PyPagePool {
     }
 
     /// Takes the pages of a buffer (address, bytes), whose values nobody needs any more. It stays valid. Returns the bytes.
-    fn take(&self, buffer: (usize, usize)) -> usize {
-        let start = std::ptr::with_exposed_provenance_mut(buffer.0);
-        // SAFETY: Python keeps the memory alive, and does not use it meanwhile.
-        unsafe { self.pool().take(start, buffer.1) }
+    fn take(&self, py: Python<'_>, buffer: (usize, usize)) -> usize {
+        py.detach(|| {
+            let start = std::ptr::with_exposed_provenance_mut(buffer.0);
+            // SAFETY: Python keeps the memory alive, and does not use it meanwhile.
+            unsafe { self.pool().take(start, buffer.1) }
+        })
     }
 
     /// Provides pages for so many bytes ahead of their use, in a thread of its own.
-    fn provide(&self, nbytes: usize) {
-        self.pool().provide(nbytes);
+    fn provide(&self, py: Python<'_>, nbytes: usize) {
+        py.detach(|| self.pool().provide(nbytes));
+    }
+
+    /// Frees pages beyond so many bytes, and all if memory is scarce.
+    fn keep(&self, py: Python<'_>, nbytes: usize) {
+        py.detach(|| self.pool().keep(nbytes));
     }
 
     /// Gives pages to buffers (address, bytes) that may have any values. Returns the bytes.

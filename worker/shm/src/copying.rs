@@ -29,6 +29,8 @@ unsafe impl Send for Part {}
 #[derive(Debug)]
 pub struct Copying {
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the thread. A child that was forked has none.
+    pid: u32,
     done: Arc<AtomicBool>,
 }
 
@@ -54,7 +56,11 @@ impl Copying {
         };
         let thread = thread::Builder::new().name("elasticrun-copy".to_owned());
         let thread = Mutex::new(Some(thread.spawn(copy)?));
-        Ok(Arc::new(Self { thread, done }))
+        Ok(Arc::new(Self {
+            thread,
+            pid: std::process::id(),
+            done,
+        }))
     }
 
     /// Whether all is copied.
@@ -64,6 +70,9 @@ impl Copying {
 
     /// Waits until all is copied.
     pub fn wait(&self) {
+        if std::process::id() != self.pid {
+            return;
+        }
         // Whoever waits second waits for the lock.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {

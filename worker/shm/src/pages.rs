@@ -88,7 +88,7 @@ struct Ahead {
     provided: Arc<AtomicUsize>,
 }
 
-/// Pages between two uses. Those that are left are freed when it is dropped.
+/// Pages between two uses. Those that are left are freed when it is dropped, or before by [`PagePool::keep`].
 #[derive(Debug, Default)]
 pub struct PagePool {
     pieces: Vec<Piece>,
@@ -183,6 +183,32 @@ impl PagePool {
                 start,
                 len: provided,
             });
+        }
+    }
+
+    /// Frees pages beyond `len` bytes, and all of them if the system has less left than four times of what would be kept. Then
+    /// the pool is as a new one with these pages.
+    pub fn keep(&mut self, len: usize) {
+        self.settle();
+        (self.taken, self.given) = (0, 0);
+        let all: usize = self.pieces.iter().map(|piece| piece.len).sum();
+        let kept = len.min(all) / PAGE * PAGE;
+        let mut beyond = match is_scarce(2 * kept) {
+            true => all,
+            false => all - kept,
+        };
+        while let Some(piece) = self.pieces.last_mut()
+            && beyond > 0
+        {
+            let freed = beyond.min(piece.len);
+            beyond -= freed;
+            if freed == piece.len {
+                self.pieces.pop();
+                continue;
+            }
+            let start = piece.start;
+            piece.forget_first(freed);
+            drop(Piece { start, len: freed });
         }
     }
 

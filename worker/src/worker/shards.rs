@@ -126,12 +126,19 @@ impl Worker {
     }
 
     /// Seals a commit that [`open_shard`](Self::open_shard) has begun, once all of its bytes are written. Training may have
-    /// gone on meanwhile, and the round may be over.
+    /// gone on meanwhile, and the round may be over. With `must_be_whole` no operation of this process may have been cut short
+    /// by now, as for [`seal`](Self::seal): the bytes were not final when the commit was begun.
     ///
     /// # Errors
-    /// [`Error::OutOfRound`] outside of a round; [`Error::Commit`] if another commit was begun since.
-    pub fn seal_shard(&mut self, open: &OpenShard) -> Result<CommitId, Error> {
-        let _ = self.round.as_ref().ok_or(Error::NO_ROUND)?;
+    /// [`Error::OutOfRound`] outside of a round; [`Error::Commit`] if another commit was begun since; with `must_be_whole` an
+    /// interrupt.
+    pub fn seal_shard(&mut self, open: &OpenShard, must_be_whole: bool) -> Result<CommitId, Error> {
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        active.boundaries.wait_until_leased();
+        if must_be_whole {
+            let inbox = &self.agent.inbox;
+            inbox.with_machine_in_round(active.started.id(), Machine::commit)?;
+        }
         self.agent.memory.seal_open(open.key)?;
         let id = open.id();
         self.agent.page.count_commit();

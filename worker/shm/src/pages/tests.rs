@@ -56,6 +56,31 @@ fn pages_move_with_their_bytes_and_the_rest_stays() {
 }
 
 #[test]
+fn a_pool_keeps_no_more_pages_than_it_is_asked_to() {
+    const LEN: usize = 4 << 20;
+    let mut pool = PagePool::new();
+    let mut old = [bytes(LEN, 1), bytes(LEN, 1), bytes(LEN, 1)];
+    for old in &mut old {
+        // SAFETY: our own bytes.
+        unsafe { pool.take(old.as_mut_ptr(), LEN) };
+    }
+    pool.keep(LEN + LEN / 2 + 100);
+    let new = empty(3 * LEN);
+    // SAFETY: our own bytes.
+    let given = unsafe { pool.give(new.as_mut_ptr(), 3 * LEN) }.unwrap();
+    assert_eq!(given, LEN + LEN / 2);
+    assert_eq!(new.iter().filter(|byte| **byte == 1).count(), given);
+    // SAFETY: our own bytes.
+    unsafe { pool.take(new.as_mut_ptr(), LEN) };
+    pool.keep(0);
+    // SAFETY: our own bytes.
+    assert_eq!(
+        unsafe { pool.give(empty(LEN).as_mut_ptr(), LEN) }.unwrap(),
+        0
+    );
+}
+
+#[test]
 fn pages_that_are_provided_ahead_are_there_at_once() {
     const LEN: usize = 64 << 20;
     let mut pool = PagePool::new();

@@ -2,7 +2,7 @@
 
 On CUDA the group is NCCL. Its rendezvous is the store of the job, under the prefix of the round. A round change aborts it
 (:mod:`.abort`). Tensors of devices without a group are copied through host memory. So are those of a GPU that several ranks
-share, which NCCL refuses.
+share, which NCCL refuses, if the default group has the back end ``elasticrun``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from elasticrun.collectives import allgather_object
 
 from . import abort
 from .failures import classify
+from .group import NAME
 from .group_transport import GroupTransport
 from .store import round_store
 from .transport import HostTransport, Transport
@@ -38,7 +39,7 @@ def nccl(store: Store, rank: int, size: int, device: torch.device) -> dist.Proce
 
 _factories: dict[str, Factory] = {"cuda": nccl} if dist.is_nccl_available() else {}
 _transports: dict[str, tuple[HostTransport, Transport]] = {}
-#: Whether ranks share GPUs in the round of a transport.
+#: Whether ranks share GPUs in the round of a transport, if they were compared.
 _shared: tuple[HostTransport, bool] | None = None
 
 
@@ -59,7 +60,8 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     known = _transports.get(device.type)
     if known is not None and known[0] is host:
         return known[1]
-    if device.type == "cuda" and share_gpus(host):
+    if dist.is_initialized() and dist.get_backend() == NAME:
+        # Named by the program, or chosen since ranks share GPUs.
         _transports[device.type] = host, host
         return host
     world = _native.world()
@@ -71,19 +73,21 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     return created
 
 
-def has_nccl(host: HostTransport) -> bool:
-    """Whether NCCL can connect the ranks of the round of ``host``. All ranks call it."""
-    return torch.cuda.is_available() and dist.is_nccl_available() and not share_gpus(host)
+def compare_gpus(host: HostTransport) -> None:
+    """Finds out whether ranks of the round of ``host`` have fewer GPUs than they are.
 
-
-def share_gpus(host: HostTransport) -> bool:
-    """Whether ranks of the round of ``host`` have fewer GPUs than they are. All ranks call it, and get the same answer."""
+    All ranks call it at the start of a round, before other collectives.
+    """
     global _shared
-    if _shared is None or _shared[0] is not host:
-        seen = allgather_object(_gpus(), "the GPUs of ranks") if host.size > 1 else []
-        # Ranks that see the same GPUs take one each.
-        _shared = host, any(0 < len(gpus) < seen.count(gpus) for gpus in seen)
-    return _shared[1]
+    seen = allgather_object(_gpus(), "the GPUs of ranks") if host.size > 1 else []
+    # Ranks that see the same GPUs take one each.
+    _shared = host, any(0 < len(gpus) < seen.count(gpus) for gpus in seen)
+
+
+def default_backend(host: HostTransport) -> str:
+    """The back end for a program that names none: NCCL with GPUs, unless :func:`compare_gpus` has found that ranks share them."""
+    are_shared = _shared is not None and _shared[0] is host and _shared[1]
+    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() and not are_shared else NAME
 
 
 def _gpus() -> list[str]:

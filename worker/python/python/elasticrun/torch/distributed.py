@@ -71,9 +71,8 @@ def init_process_group(backend: str | None = None, timeout: timedelta | None = N
     round: create them in the training function.
 
     Args:
-        backend: ``elasticrun`` (the default without GPUs, and if several ranks share a GPU), ``nccl`` (the default with GPUs),
-            ``gloo``, or any other back end of torch.distributed. Groups of other back ends are aborted as soon as their round
-            is.
+        backend: ``elasticrun`` (the default without GPUs), ``nccl`` (the default with GPUs), ``gloo``, or any other back end
+            of torch.distributed. Groups of other back ends are aborted as soon as their round is.
         timeout: maximum wait of an operation. Default: 30 minutes.
 
     Raises:
@@ -102,7 +101,7 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
     register()
     abort.listen()
     if backend is None:
-        backend = "nccl" if devices.has_nccl(host) else NAME
+        backend = devices.default_backend(host)
     _set_environment(world)
     # The default group of the elasticrun back end needs no store; other groups (new_group) connect through it. A group
     # that is destroyed and created again in the same round must not find keys of the first one.

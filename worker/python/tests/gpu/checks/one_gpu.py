@@ -16,7 +16,7 @@ def full(value, *shape):
 
 
 def check_the_default_group(rank, size):
-    er.init_process_group()
+    er.init_process_group("elasticrun")
     assert dist.get_backend() == "elasticrun"
     assert (dist.get_rank(), dist.get_world_size()) == (rank, size)
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +20,8 @@ from elasticrun.collectives import allgather_object, barrier
 from elasticrun.elastic import ObjectState
 from elasticrun.errors import StateError
 
-from ... import distributed
+from ... import devices, distributed
+from ...rounds import host_transport
 from ..zero import is_zero
 from .buffers import HostBuffers
 from .building import Built, leave_meta, load_extra, parts_of, reset_parameters
@@ -41,6 +43,9 @@ _log = logging.getLogger("elasticrun")
 
 #: Attributes that are not part of the replicated values.
 _OWN = ("model", "optimizer", "others", "mesh", "data_rank", "data_size")
+
+#: A worker keeps pages that are not used for at most so large a part of its shard, as after a growth of the job.
+_KEPT = 2
 
 #: More threads do not copy memory faster.
 _MAX_COPY_THREADS = 4
@@ -155,6 +160,8 @@ class ShardedState(ObjectState):
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
         self._lock = PageLock()
+        #: Pages of larger shards of earlier rounds.
+        self._pool: _native.PagePool | None = None
         #: Whether training goes on while a commit is copied.
         self._behind = False
         self._writing = None
@@ -220,6 +227,8 @@ class ShardedState(ObjectState):
         return super()._hooks()[0], False, False, True
 
     def _begin_round(self) -> None:
+        if self._device == "cuda":
+            devices.compare_gpus(host_transport())
         distributed.refresh()
         with no_collection(self.model is not None):
             super()._begin_round()
@@ -227,8 +236,11 @@ class ShardedState(ObjectState):
     def _load_shards(self) -> None:
         world = _native.world()
         is_new = self.model is None
+        if self._writing is not None:
+            # Its sources are freed below.
+            self._writing.wait()
         # Pages that are there need not be provided again, which takes longer than all copies.
-        pool = _native.PagePool()
+        pool = self._pool = self._pool or _native.PagePool()
         if not is_new:
             release(self.model, self.optimizer, pool, keeps_all=self._begins_empty)
         self._forget()
@@ -240,8 +252,9 @@ class ShardedState(ObjectState):
         _coordinates.enter(places)
         self.data_rank, self.data_size = places.index, places.count
         base = _native.load_shards()
-        if base is not None:
-            provide(base, world.shards, pool if is_new and self._device == "cpu" else None)
+        # Buffers that are page-locked must not move.
+        if base is not None and self._device == "cpu":
+            provide(base, world.shards, pool if is_new else None)
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
         is_joint = is_zero(self.optimizer) or not _STAGES.isdisjoint(names)
@@ -287,13 +300,24 @@ class ShardedState(ObjectState):
         _native.all_sealed()
         # The commit is newer.
         self._saved = self._base = None
+        if self._pool is not None:
+            # The next change may make shards larger again. To free pages takes as long as a part of the copies.
+            kept = layout.nbytes(self._divisions.shard) // _KEPT
+            threading.Thread(target=self._pool.keep, args=(kept,), name="elasticrun pages", daemon=True).start()
 
     def _commit(self) -> None:
+        if self._lost is not None:
+            # Its id would be that of a commit that others have made.
+            raise StateError(f"this worker cannot commit in this round any more: {self._lost}")
         # Before others can learn that this worker has come so far: they then overwrite the commit before that one.
         self._settle()
         self._agree()
         prepared, self._prepared = self._prepared or self._prepare(), None
-        self._writing = self._write(*prepared, behind=self._behind)
+        try:
+            self._writing = self._write(*prepared, behind=self._behind)
+        except BaseException as error:
+            self._lost = repr(error)
+            raise
         if not self._behind or self._writing.is_copied():
             self._settle()
 
@@ -335,13 +359,18 @@ class ShardedState(ObjectState):
         #: The layout for whose commits there is memory.
         self._has_room_for = 0
         self._prepared = self._writing = None
+        #: Why this worker has not made a commit of the round that others may have made.
+        self._lost: str | None = None
         self._base = None
 
     def _adopt(self, built: Built) -> None:
         self.model, self.optimizer, self.others = parts_of(built)
         if is_zero(self.optimizer):
             refuse_groups("a ZeroRedundancyOptimizer divides its state among all workers")
-        self._guards = isinstance(self.optimizer, torch.optim.Optimizer)
+        # Some subclasses do not call the constructor.
+        self._guards = isinstance(self.optimizer, torch.optim.Optimizer) and hasattr(
+            self.optimizer, "_optimizer_step_pre_hooks"
+        )
         if self._guards:
             self.optimizer.register_step_pre_hook(self._before_step)
 
@@ -400,6 +429,8 @@ class ShardedState(ObjectState):
         own, head = self._head(captured)
         tensors = self._divisions.tensors(captured)
         shard = self._divisions.shard
+        if self._device == "cuda":
+            self._lock.expect(layout.hash)
         opened = _native.open_shard(layout, shard, head, list(sizes_of(tensors)), is_first)
         guarded = Guarded(self.optimizer, names_of(captured.tensors)) if behind and self._guards else None
         writing = Writing(opened, own)
@@ -408,7 +439,12 @@ class ShardedState(ObjectState):
 
     def _seal(self, writing: Writing) -> None:
         self._writing = None
-        self._per_rank.committed(writing.seal(), writing.own)
+        try:
+            commit = writing.seal()
+        except BaseException as error:
+            self._lost = repr(error)
+            raise
+        self._per_rank.committed(commit, writing.own)
 
     def _before_step(self, *_: object) -> None:
         """The optimizer is about to change what a commit may still copy."""

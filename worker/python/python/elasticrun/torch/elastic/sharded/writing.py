@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,8 @@ class Writing:
         self._released = False
         self._guarded: Guarded | None = None
         #: Streams that copy, and the end of their copies.
-        self._events: list[torch.cuda.Event] = []
+        self._events: list[tuple[torch.device, torch.cuda.Event]] = []
+        self._pid = os.getpid()
         #: Keeps the sources of copies alive.
         self._sources: list[torch.Tensor] = []
 
@@ -107,12 +109,15 @@ class Writing:
             raise
 
     def _copy_all(self, numbered: Sequence[Numbered], lock: PageLock, *, behind: bool) -> None:
-        on_device = [each for each in numbered if each[1].device.type == "cuda"]
         on_host = [each for each in numbered if each[1].device.type != "cuda"]
+        on_devices: dict[torch.device, list[Numbered]] = {}
+        for index, local in numbered:
+            if local.device.type == "cuda":
+                on_devices.setdefault(local.device, []).append((index, local))
         # Beside tensors of a device, those in host memory are a few numbers.
-        self._copy_from_host(on_host, behind=behind and not on_device)
-        if on_device:
-            self._copy_from_device(on_device, lock, behind=behind)
+        self._copy_from_host(on_host, behind=behind and not on_devices)
+        for device, on_device in on_devices.items():
+            self._copy_from_device(device, on_device, lock, behind=behind)
 
     def _copy_from_host(self, numbered: Sequence[Numbered], *, behind: bool) -> None:
         hosts = [(index, local.to("cpu").contiguous()) for index, local in numbered]
@@ -122,8 +127,9 @@ class Writing:
         else:
             self.opened.copy(parts)
 
-    def _copy_from_device(self, numbered: Sequence[Numbered], lock: PageLock, *, behind: bool) -> None:
-        device = numbered[0][1].device
+    def _copy_from_device(
+        self, device: torch.device, numbered: Sequence[Numbered], lock: PageLock, *, behind: bool
+    ) -> None:
         lock.lock(self.opened.buffer)
         stream = current = torch.cuda.current_stream(device)
         if behind:
@@ -132,7 +138,7 @@ class Writing:
         places = self.opened.targets
         # A wait that sleeps leaves the processor to others.
         event = torch.cuda.Event(blocking=True)
-        self._events.append(event)
+        self._events.append((device, event))
         with torch.no_grad(), torch.cuda.stream(stream):
             try:
                 for index, local in numbered:
@@ -154,16 +160,16 @@ class Writing:
         self._check()
         self._released = True
         self.opened.wait()
-        for event in self._events:
-            torch.cuda.current_stream().wait_event(event)
+        for device, event in self._events:
+            torch.cuda.current_stream(device).wait_event(event)
 
     def is_copied(self) -> bool:
         """Whether all is copied."""
-        return self.opened.is_copied() and all(event.query() for event in self._events)
+        return self.opened.is_copied() and all(event.query() for _, event in self._events)
 
     def wait(self) -> None:
         """Waits until all is copied."""
-        for event in self._events:
+        for _, event in self._events:
             event.synchronize()
         self.opened.wait()
 
@@ -177,12 +183,15 @@ class Writing:
         if not self._released:
             self._check()
         self._sources.clear()
-        return self.opened.seal()
+        # What a device computes when its group is aborted is invalid, and no error says so. That the round was whole when the
+        # commit was granted says nothing of what the device had yet to do.
+        return self.opened.seal(must_be_whole=bool(self._events))
 
     def __del__(self) -> None:
-        # A device copies to memory that is used for something else next.
-        for event in self._events:
-            event.synchronize()
+        # A device copies to memory that is used for something else next. A forked child has no device.
+        if self._pid == os.getpid():
+            for _, event in self._events:
+                event.synchronize()
 
     def _check(self) -> None:
         if self._guarded is not None:
