@@ -273,7 +273,12 @@ def test_a_replica_of_the_model_survives_the_loss_of_the_other_host(start: Start
 CHANGES = """
     import torch
     import elasticrun.torch as er
+    from elasticrun.errors import StateError
+    from elasticrun.torch.elastic.sharded.writing import Writing
     from torch.distributed.fsdp import fully_shard
+
+    # As if all copies took long.
+    Writing.is_copied = lambda writing: False
 
     def build(mesh):
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
@@ -305,7 +310,7 @@ CHANGES = """
             # Others may have made the commit, so this worker makes none.
             try:
                 state.commit()
-            except er.errors.StateError as error:
+            except StateError as error:
                 print("refused:", error, flush=True)
         step(state)
 
@@ -314,23 +319,20 @@ CHANGES = """
 
 
 def test_a_parameter_that_changes_while_a_commit_copies_it_is_named(start: Starter) -> None:
-    one = start.job("-np 2 --min-np 2 --max-host-failures 1 --replica-group-size all", CHANGES)
-    output = one.fail()
+    output = start.job("-np 2 --min-np 2 --replica-group-size all", CHANGES).succeed()
     assert "commits with changed buffers" in output, output
     refused = re.findall(r"refused: (.*)", output)
     changed = "0.weight was changed while commit(async_=True) still copied it"
-    assert len(refused) == 4, output
-    # That of the second worker may be a copy of an error of the first one.
-    assert any(line.startswith(changed) for line in refused), output
-    assert any(line.startswith("this worker cannot commit in this round any more") for line in refused), output
-    assert "StateError" in output, output
+    assert [line.startswith(changed) for line in refused].count(True) == 2, output
+    assert [line.startswith("this worker cannot commit in this round any more") for line in refused].count(True) == 2, (
+        output
+    )
 
 
 def test_a_commit_of_a_device_is_not_sealed_behind_the_end_of_its_round() -> None:
     flags = ["-np", "3", "--min-np", "2", "--blacklist", "forever", "--replica-group-size", "all"]
     code, output = run(*flags, sys.executable, str(WORKERS / "late_shard.py"))
     assert code == 0, output
-    assert "the last commit is lost: " in output, output
     assert re.findall(r"round 2 from (\d)", output) == ["1", "1"], output
 
 

@@ -74,10 +74,8 @@ fn a_pool_keeps_no_more_pages_than_it_is_asked_to() {
     unsafe { pool.take(new.as_mut_ptr(), LEN) };
     pool.keep(0);
     // SAFETY: our own bytes.
-    assert_eq!(
-        unsafe { pool.give(empty(LEN).as_mut_ptr(), LEN) }.unwrap(),
-        0
-    );
+    let given = unsafe { pool.give(empty(LEN).as_mut_ptr(), LEN) };
+    assert_eq!(given.unwrap(), 0);
 }
 
 #[test]

@@ -59,6 +59,9 @@ class PagePool:
             assert time.monotonic() < deadline, "no pages are provided"
             time.sleep(0.005)
 
+    def keep(self, nbytes):
+        self._pool.keep(nbytes)
+
     def give(self, buffers):
         given = self._pool.give(buffers)
         say(f"round {_native.world().round}: gave {given} of {sum(nbytes for _, nbytes in buffers)}")
