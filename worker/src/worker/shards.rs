@@ -34,7 +34,7 @@ impl OpenShard {
 }
 
 impl Worker {
-    /// [`SetupStep::LoadShards`]: opens the base of the round. `None` if the round has no base. All
+    /// [`SetupStep::LoadShards`](crate::SetupStep::LoadShards): opens the base of the round. `None` if the round has no base. All
     /// members take part. Call [`loaded_shards`](Self::loaded_shards) when the live state is
     /// made of it.
     ///
@@ -68,7 +68,7 @@ impl Worker {
         self.agent.inbox.with_machine(Machine::loaded_shards);
     }
 
-    /// [`SetupStep::SealFirst`]: begins to write the shard of this process for commit 0 of the round. So it may be written
+    /// [`SetupStep::SealFirst`](crate::SetupStep::SealFirst): begins to write the shard of this process for commit 0 of the round. So it may be written
     /// before all members have compared what must be alike, and written again.
     ///
     /// # Errors
