@@ -60,7 +60,7 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     known = _transports.get(device.type)
     if known is not None and known[0] is host:
         return known[1]
-    if dist.is_initialized() and dist.get_backend() == NAME:
+    if device.type == "cuda" and dist.is_initialized() and dist.get_backend() == NAME:
         # Named by the program, or chosen since ranks share GPUs.
         _transports[device.type] = host, host
         return host
