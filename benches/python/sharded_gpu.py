@@ -54,7 +54,7 @@ def worker(size: int, trials: int, steps: int) -> None:
     er.init()
     state = er.elastic.ShardedState(build, device="cuda", step=0)
 
-    def median_and_all(times: list[float]) -> float:
+    def median_ms(times: list[float]) -> float:
         return 1e3 * statistics.median(times)
 
     @er.elastic.run
@@ -126,13 +126,13 @@ def worker(size: int, trials: int, steps: int) -> None:
         return {
             "bytes": float(nbytes),
             "tensors": float(len(sources)),
-            "copy_ms": median_and_all(copies[WARM_UP:]),
+            "copy_ms": median_ms(copies[WARM_UP:]),
             "first_commit_ms": 1e3 * commits[0],
-            "commit_ms": median_and_all(commits[WARM_UP:]),
+            "commit_ms": median_ms(commits[WARM_UP:]),
             "ratio": statistics.median(ratios),
-            "step_ms": median_and_all(plain),
-            "step_async_ms": median_and_all(asynchronous),
-            "step_commit_ms": median_and_all(waits),
+            "step_ms": median_ms(plain),
+            "step_async_ms": median_ms(asynchronous),
+            "step_commit_ms": median_ms(waits),
             "delay": statistics.median(delays),
             "delay_max": max(delays),
         }

@@ -7,6 +7,7 @@
 use std::ptr;
 
 /// From so many bytes on, what is written will not be read from a cache.
+#[cfg(any(test, target_arch = "x86_64"))]
 const LARGE: usize = 1 << 20;
 
 /// Copies bytes.
