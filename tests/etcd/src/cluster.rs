@@ -18,6 +18,9 @@ use crate::{http, member::Member};
 /// How long a cluster has to become ready, on the busiest machine.
 const READY: Duration = Duration::from_secs(60);
 
+/// How long nothing has been written when a test takes a journal for complete. It has new entries every 20 ms.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// There is no etcd here.
 #[derive(Debug, thiserror::Error)]
 #[error("the program etcd is not installed (Debian: etcd-server)")]
@@ -141,6 +144,29 @@ impl Cluster {
         for index in (0..self.members.len()).filter(|index| self.members[*index].is_running()) {
             self.until(|| self.post(index, "kv/range", "", &read).ok());
         }
+    }
+
+    /// Waits until nothing has been written for some time: a journal that is written behind is complete.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn wait_quiet(&self) {
+        let read = json!({ "key": "AA==" });
+        let revision = || {
+            let mut members = 0..self.members.len();
+            members.find_map(|index| {
+                let answer = self.post(index, "kv/range", "", &read).ok()?;
+                Some(answer["header"]["revision"].clone())
+            })
+        };
+        let mut last = (revision(), Instant::now());
+        self.until(|| {
+            let now = revision();
+            if now.is_none() || now != last.0 {
+                last = (now, Instant::now());
+            }
+            (last.1.elapsed() > QUIET).then_some(())
+        });
     }
 
     /// The index of the member that leads the others.

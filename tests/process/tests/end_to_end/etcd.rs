@@ -51,8 +51,9 @@ impl Journaled {
         Self { job, resume }
     }
 
-    /// Kills the driver, and starts the next one.
-    fn take_over(mut self) -> Self {
+    /// Kills the driver when its journal is written, and starts the next one: that one knows the round.
+    fn take_over(mut self, cluster: &Cluster) -> Self {
+        cluster.wait_quiet();
         self.job.kill_only_driver();
         self.resumed()
     }
@@ -89,7 +90,7 @@ fn workers_train_on_under_the_next_driver() {
     let mut run = Journaled::start(&cluster, Job::new(FOUR));
     let before = workers(&run.job.wait_training(4, 3));
     for _ in 0..2 {
-        run = run.take_over();
+        run = run.take_over(&cluster);
         run.job.wait_said("round 1 goes on with 4 workers");
         let after = next_steps(&mut run.job);
         assert_eq!(workers(&after), before, "the same processes");
@@ -138,7 +139,7 @@ fn training_goes_on_while_the_cluster_is_down() {
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     cluster.restart(0);
     run.job.wait_said("the journal is written again");
-    let mut run = run.take_over();
+    let mut run = run.take_over(&cluster);
     run.job.wait_said("round 1 goes on with 4 workers");
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     run.job.finish();
@@ -152,7 +153,7 @@ fn a_journal_that_the_cluster_has_lost_is_written_anew() {
     let job = Job::new(DISCOVERED).discovered(HOSTS);
     let mut run = Journaled::start(&cluster, job);
     let before = workers(&run.job.wait_training(4, 3));
-    run = run.take_over();
+    run = run.take_over(&cluster);
     run.job.wait_said("round 1 goes on with 4 workers");
     // From a zero byte to the end.
     let all_keys = json!({"key": "AA==", "range_end": "AA=="});
@@ -162,7 +163,7 @@ fn a_journal_that_the_cluster_has_lost_is_written_anew() {
     run.job.wait_said("all of it is written anew");
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     // Agents follow only a driver of a later epoch.
-    let mut run = run.take_over();
+    let mut run = run.take_over(&cluster);
     run.job.wait_said("round 1 goes on with 4 workers");
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     run.job.finish();
@@ -195,7 +196,7 @@ fn one_of_three_members_may_fail() {
     let before = workers(&run.job.wait_training(4, 3));
     let leader = cluster.leader();
     cluster.kill(leader);
-    let mut run = run.take_over();
+    let mut run = run.take_over(&cluster);
     run.job.wait_said("round 1 goes on with 4 workers");
     assert_eq!(workers(&next_steps(&mut run.job)), before);
     run.job.finish();
@@ -227,6 +228,7 @@ fn standby_drivers_take_over_one_after_the_other() {
         let known = format!("standby drivers: {}", standby.address());
         run.job.wait_said(&known);
         assert_eq!(workers(&next_steps(&mut run.job)), before);
+        cluster.wait_quiet();
         run.job.kill_only_driver();
         run.job = run.job.continue_with(standby.driver);
         run.job.wait_said("round 1 goes on with 4 workers");

@@ -51,8 +51,9 @@ impl Survivor {
         });
     }
 
-    /// Kills the driver, and starts the next one.
+    /// Kills the driver when its journal is written, and starts the next one: that one knows the round.
     pub(crate) fn take_over(mut self) -> Self {
+        self.wait_recorded();
         self.job.kill_only_driver();
         self.resumed()
     }
@@ -148,7 +149,6 @@ fn a_driver_that_is_killed_before_the_first_round_is_replaced() {
         (begun.count() == 4).then_some(())
     };
     run.job.wait_for("four processes", begun);
-    run.wait_recorded();
     let mut run = run.take_over();
     let members = run.job.wait_training(4, 2);
     assert!(members.iter().all(|event| event.generation == 1));
@@ -164,7 +164,8 @@ fn a_driver_that_is_killed_as_its_job_ends_is_replaced() {
     run.job.finish();
     let trained = |events: &[Event]| events.iter().any(|e| e.kind == Kind::Trained).then_some(());
     run.job.wait_for("a worker has finished", trained);
-    let run = run.take_over();
+    run.job.kill_only_driver();
+    let run = run.resumed();
     // If the first driver had already recorded the end of the job, nobody tells its agents to end.
     let ended = run.job.end_within(ORPHAN_TIMEOUT + Duration::from_secs(4));
     ended.expect(0, &["succeeded"]);
@@ -240,6 +241,7 @@ fn a_driver_whose_port_is_taken_can_be_started_again() {
     let job = Job::new(FOUR).flag(["--listen", &address.to_string()]);
     let mut run = Survivor::start(job);
     run.job.wait_training(4, 2);
+    run.wait_recorded();
     run.job.kill_only_driver();
     let taken = TcpListener::bind(address).unwrap();
     let (code, said) = resume(&run.job.path(STATE), &run.resume);
@@ -282,7 +284,6 @@ fn scripts_run_on_under_the_next_driver() {
     run.job.wait_for("four scripts", |_| {
         (started().lines().count() == 4).then_some(())
     });
-    run.wait_recorded();
     let mut run = run.take_over();
     run.job.wait_said("goes on with 4 workers");
     run.job.finish();
