@@ -180,6 +180,14 @@ impl Memory {
         }
     }
 
+    /// The same for all commits of this process.
+    pub(crate) fn provide_in_all(&mut self, len: usize) {
+        self.open = None;
+        if let Err(error) = self.writer.provide_in_all(len) {
+            tracing::debug!(%error, "no memory is provided ahead of the commits of a later round");
+        }
+    }
+
     /// A commit of this process: which part of the state it is, and its bytes.
     pub(crate) fn shard(&self, id: CommitId) -> Option<(CommitKey, &[u8])> {
         let (info, bytes) = self.writer.read(id).ok()?;

@@ -72,7 +72,7 @@ mod _native {
         setup::{Step, adopt_state, setup},
         shards::{
             PyLayout, all_sealed, load_shards, loaded_shards, memory_for_commits,
-            provide_for_commit,
+            provide_for_commit, provide_for_commits,
         },
         watch::on_abort,
         work::Work,

@@ -37,9 +37,9 @@ impl PyPagePool {
         py.detach(|| self.pool().provide(nbytes));
     }
 
-    /// Frees pages beyond so many bytes, and all if memory is scarce.
-    fn keep(&self, py: Python<'_>, nbytes: usize) {
-        py.detach(|| self.pool().keep(nbytes));
+    /// Frees pages beyond `most` bytes, and provides what is missing to `least`. Frees all if memory is scarce.
+    fn keep(&self, py: Python<'_>, least: usize, most: usize) {
+        py.detach(|| self.pool().keep(least, most));
     }
 
     /// Gives pages to buffers (address, bytes) that may have any values. Returns the bytes.

@@ -175,6 +175,15 @@ pub(crate) fn provide_for_commit(py: Python<'_>, nbytes: usize) -> PyResult<()> 
     })
 }
 
+/// The same for each commit that this process has at once, in a later round.
+#[pyfunction]
+pub(crate) fn provide_for_commits(py: Python<'_>, nbytes: usize) -> PyResult<()> {
+    use_worker(py, |worker| {
+        worker.provide_for_commits(nbytes);
+        Ok(())
+    })
+}
+
 /// Notes that all members have sealed their shards as commit 0 of the round.
 #[pyfunction]
 pub(crate) fn all_sealed(py: Python<'_>) -> PyResult<()> {

@@ -172,6 +172,11 @@ impl Worker {
         self.agent.memory.provide(len);
     }
 
+    /// Provides memory for commits of about `len` bytes, however many this process has at once, in threads of its own.
+    pub fn provide_for_commits(&mut self, len: usize) {
+        self.agent.memory.provide_in_all(len);
+    }
+
     /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.
     pub fn growth_of_commits(&self, len: usize) -> u64 {
         self.agent.memory.growth(len)

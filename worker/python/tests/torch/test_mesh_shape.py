@@ -3,13 +3,22 @@
 import pytest
 
 from elasticrun.errors import StateError
-from elasticrun.torch.elastic.sharded.mesh_shape import mesh_shape
+from elasticrun.torch.elastic.sharded.mesh_shape import mesh_shape, next_shard
 
 
 def test_one_dimension_has_the_rest() -> None:
     assert mesh_shape(("shard",), 5) == ([5], ["shard"])
     assert mesh_shape({"replicate": None, "shard": 4}, 8) == ([2, 4], ["replicate", "shard"])
     assert mesh_shape({"data": 2, "tensor": 2}, 4) == ([2, 2], ["data", "tensor"])
+
+
+def test_shards_are_larger_in_the_next_smaller_mesh() -> None:
+    assert next_shard(("shard",), 700, 8) == 800
+    assert next_shard({"shard": None, "tensor": 2}, 600, 8) == 800
+    assert next_shard(("shard",), 700, 1) == 700
+    # As many shards at any size.
+    assert next_shard({"replicate": None, "shard": 4}, 700, 4) == 700
+    assert next_shard({"data": 2, "tensor": 2}, 700, 4) == 700
 
 
 @pytest.mark.parametrize(

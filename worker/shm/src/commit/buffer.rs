@@ -81,6 +81,11 @@ impl Start {
     }
 }
 
+/// What is allocated for a need: later commits may be a little longer.
+fn with_margin(need: usize) -> usize {
+    (need.saturating_add((need / 8).min(MAX_AHEAD))).next_multiple_of(PAGE)
+}
+
 impl Buffer {
     pub(super) fn open(fd: OwnedFd) -> Result<Self, Error> {
         let len = memfd::len(&fd).unwrap_or(0).max(PAGE as u64);
@@ -115,8 +120,7 @@ impl Buffer {
             return Ok(());
         }
         self.ensure_mapped(need)?;
-        let ahead = need + (need / 8).min(MAX_AHEAD);
-        let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
+        let ahead = with_margin(need).min(self.mapping.len());
         let ahead = ahead.min(max).max(need);
         self.allocated = match self.allocate(ahead) {
             Ok(()) => ahead,
@@ -139,11 +143,12 @@ impl Buffer {
     /// Allocates memory for a body of about `len` bytes in a thread of its own, as far as the system has enough.
     pub(super) fn provide(&mut self, len: usize) -> Result<(), Error> {
         self.settle();
-        let end = BODY.saturating_add(len).next_multiple_of(PAGE);
-        if end <= self.allocated {
+        let need = BODY.saturating_add(len);
+        if need <= self.allocated {
             return Ok(());
         }
-        self.ensure_mapped(end)?;
+        self.ensure_mapped(need)?;
+        let end = with_margin(need).min(self.mapping.len());
         let (start, from) = (Start(self.mapping.as_ptr()), self.allocated);
         let stopped = Arc::<AtomicBool>::default();
         let seen = Arc::clone(&stopped);
@@ -236,5 +241,38 @@ mod tests {
         let fds = fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect();
         let mut dropped = CommitWriter::open(fds).unwrap();
         dropped.provide(1 << 30).unwrap();
+    }
+
+    #[test]
+    fn commits_of_a_later_round_find_memory_in_each_buffer() {
+        const LEN: usize = 9 << 20;
+        let id = |count| CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(1),
+            count,
+        };
+        let memory = CommitMemory::create().unwrap();
+        let fds = memory.fds(3).into_iter();
+        let fds = fds.map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let mut writer = CommitWriter::open(fds).unwrap();
+        for count in 0..2 {
+            let mut write = writer.begin(id(count), 0).unwrap();
+            write.append(LEN).unwrap().fill(7);
+            write.seal(None);
+        }
+        writer.set_limit(Some(5 * LEN as u64));
+        writer.provide_in_all(3 * LEN).unwrap();
+        assert!(writer.growth(3 * LEN) > 0, "beyond the limit");
+        writer.set_limit(None);
+        writer.provide_in_all(3 * LEN).unwrap();
+        while writer.growth(3 * LEN) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(writer.read(id(1)).unwrap().1.iter().all(|byte| *byte == 7));
+        let mut write = writer.begin(id(2), 0).unwrap();
+        write.append(3 * LEN).unwrap().fill(8);
+        write.seal(None);
+        assert!(writer.read(id(1)).unwrap().1.iter().all(|byte| *byte == 7));
+        assert!(writer.read(id(2)).unwrap().1.iter().all(|byte| *byte == 8));
     }
 }

@@ -97,18 +97,48 @@ impl CommitWriter {
     /// # Errors
     /// Nothing is provided. Commits are unchanged.
     pub fn provide(&mut self, len: usize) -> Result<(), Error> {
-        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
-        let is_held =
-            |buffer: usize| self.buffers[buffer].header().is_pinned() || self.is_kept(buffer);
-        let target = choose(self.buffers.len(), newest, is_held);
         let is_over = |target: usize| {
             let all = self.allocated_by_others(target).saturating_add(len as u64);
             self.limit.is_some_and(|limit| all > limit)
         };
-        match target.filter(|target| !is_over(*target)) {
+        match self.next_target().filter(|target| !is_over(*target)) {
             Some(target) => self.buffers[target].provide(len),
             None => Ok(()),
         }
+    }
+
+    /// The same for each buffer with a commit and that of the next one: any of them may be the next one of a later round. Complete
+    /// commits stay. Provides nothing if all together would have more than the limit.
+    ///
+    /// # Errors
+    /// As for [`provide`](Self::provide).
+    pub fn provide_in_all(&mut self, len: usize) -> Result<(), Error> {
+        let next = self.next_target();
+        let is_used = |buffer: usize, allocated: usize| Some(buffer) == next || allocated > PAGE;
+        let need = len.saturating_add(BODY);
+        let with_need = |(buffer, allocated): (usize, usize)| match is_used(buffer, allocated) {
+            true => need.max(allocated) as u64,
+            false => allocated as u64,
+        };
+        let allocated = self.buffers.iter().map(|buffer| buffer.allocated);
+        let all: u64 = allocated.enumerate().map(with_need).sum();
+        if self.limit.is_some_and(|limit| all > limit) {
+            return Ok(());
+        }
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            if is_used(index, buffer.allocated) {
+                buffer.provide(len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer that the next commit takes, as it is now.
+    fn next_target(&self) -> Option<usize> {
+        let newest = self.newest_or_none().map(|(buffer, _)| buffer);
+        let is_held =
+            |buffer: usize| self.buffers[buffer].header().is_pinned() || self.is_kept(buffer);
+        choose(self.buffers.len(), newest, is_held)
     }
 
     /// The bytes of memory that two commits of `len` bytes need beyond what this process has for commits.

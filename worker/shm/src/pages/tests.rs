@@ -64,7 +64,7 @@ fn a_pool_keeps_no_more_pages_than_it_is_asked_to() {
         // SAFETY: our own bytes.
         unsafe { pool.take(old.as_mut_ptr(), LEN) };
     }
-    pool.keep(LEN + LEN / 2 + 100);
+    pool.keep(0, LEN + LEN / 2 + 100);
     let new = empty(3 * LEN);
     // SAFETY: our own bytes.
     let given = unsafe { pool.give(new.as_mut_ptr(), 3 * LEN) }.unwrap();
@@ -72,7 +72,7 @@ fn a_pool_keeps_no_more_pages_than_it_is_asked_to() {
     assert_eq!(new.iter().filter(|byte| **byte == 1).count(), given);
     // SAFETY: our own bytes.
     unsafe { pool.take(new.as_mut_ptr(), LEN) };
-    pool.keep(0);
+    pool.keep(0, 0);
     // SAFETY: our own bytes.
     let given = unsafe { pool.give(empty(LEN).as_mut_ptr(), LEN) };
     assert_eq!(given.unwrap(), 0);
@@ -93,6 +93,32 @@ fn pages_that_are_provided_ahead_are_there_at_once() {
     assert!(given >= LEN - 2 * PAGE, "{given}");
     assert!(resident(new) + 2 >= LEN / PAGE);
     new.fill(1);
+}
+
+#[test]
+fn a_pool_provides_what_is_missing() {
+    const LEN: usize = 4 << 20;
+    let mut pool = PagePool::new();
+    let mut old = bytes(LEN, 1);
+    // SAFETY: our own bytes.
+    unsafe { pool.take(old.as_mut_ptr(), LEN) };
+    pool.keep(3 * LEN, LEN / 2);
+    let provided = || {
+        pool.ahead
+            .as_ref()
+            .unwrap()
+            .provided
+            .load(Ordering::Relaxed)
+    };
+    while provided() < 2 * LEN {
+        std::thread::yield_now();
+    }
+    let new = empty(4 * LEN);
+    // SAFETY: our own bytes.
+    let given = unsafe { pool.give(new.as_mut_ptr(), 4 * LEN) }.unwrap();
+    assert_eq!(given, 3 * LEN);
+    new.fill(2);
+    assert!(new.iter().all(|byte| *byte == 2));
 }
 
 #[test]

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from elasticrun.errors import StateError
 
 from ..zero import local_optimizer
+from . import fsdp
 from .capture import canonical
 
 #: A module, or a module, its optimizer, and objects with a ``state_dict()`` such as schedulers.
@@ -44,7 +46,17 @@ def leave_meta(model: torch.nn.Module, device: str) -> bool:
     tensors = [*model.parameters(), *model.buffers()]
     if not any(tensor.is_meta for tensor in tensors):
         return False
-    model.to_empty(device=device)
+    allocated = fsdp.allocate_padded(model, device)
+
+    def empty(tensor: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(tensor, device=device)
+        local = allocated.get(id(tensor))
+        if isinstance(made, DTensor) and local is not None:
+            made._local_tensor = local
+        return made
+
+    # As to_empty() does it.
+    model._apply(empty)
     return True
 
 

@@ -46,6 +46,20 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
     return [rest if length is None else length for length in lengths.values()], list(lengths)
 
 
+def next_shard(dimensions: Sequence[str] | Mapping[str, int | None], nbytes: int, shards: int) -> int:
+    """Bytes of a shard in the largest mesh of fewer workers. ``nbytes`` if there is none, or its shards are the same.
+
+    Args:
+        dimensions: as for :func:`mesh_shape`.
+        nbytes: bytes of a shard now.
+        shards: number of different shards now.
+    """
+    lengths = dimensions.values() if isinstance(dimensions, Mapping) else ()
+    # So many workers are added and removed at once. A model in so few shards has them at any size.
+    step = math.prod(length for length in lengths if length is not None)
+    return nbytes * shards // (shards - step) if shards > step else nbytes
+
+
 def ranks_by_seat(order: Sequence[tuple[int, int]], size: int) -> list[int]:
     """The ranks in the order of replica groups and shards: the rank at each position of a mesh.
 

@@ -6,6 +6,7 @@ The system takes many times as long to provide a page as a copy of its bytes doe
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ from elasticrun import _native
 
 if TYPE_CHECKING:
     from elasticrun._native import Buffer
+
+#: A part of the shard: more memory is neither kept nor provided for another round.
+_KEPT = 2
 
 
 def provide(base: _native.DividedBase, shards: int | None, pool: _native.PagePool | None) -> None:
@@ -33,6 +37,24 @@ def provide(base: _native.DividedBase, shards: int | None, pool: _native.PagePoo
     _native.provide_for_commit(nbytes)
     if pool is not None:
         pool.provide(nbytes)
+
+
+def provide_for_loss(pool: _native.PagePool, nbytes: int, larger: int) -> None:
+    """Provides memory for the larger shard of a round with fewer workers, in threads of its own.
+
+    A recovery would provide the same memory while all workers wait for it.
+
+    Args:
+        pool: keeps pages for tensors: those that it has, up to half of the shard.
+        nbytes: bytes of the shard.
+        larger: those of the shard in the next round. No more than half of the shard is provided beyond its bytes.
+    """
+    growth = min(larger - nbytes, nbytes // _KEPT)
+    if growth > 0:
+        _native.provide_for_commits(nbytes + growth)
+    # To free pages takes as long as a part of the copies of a recovery.
+    keep = threading.Thread(target=pool.keep, args=(growth, nbytes // _KEPT), name="elasticrun pages", daemon=True)
+    keep.start()
 
 
 def in_place(tensors: Iterable[torch.Tensor]) -> list[Buffer]:

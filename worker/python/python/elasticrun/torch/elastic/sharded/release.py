@@ -10,6 +10,7 @@ import torch
 from elasticrun import _native
 
 from ..zero import local_optimizer
+from . import fsdp
 
 
 def release(
@@ -55,29 +56,12 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) ->
     roots: list[Any] = list(model.parameters())
     if optimizer is not None:
         roots += [group["params"] for group in optimizer.param_groups]
-    roots += map(vars, _fsdp_owners(model))
+    roots += map(vars, fsdp.owners(model))
     for tensor in _within(roots):
         yield tensor
         if tensor.is_leaf and tensor.grad is not None:
             yield tensor.grad
             tensor.grad = None
-
-
-def _fsdp_owners(model: torch.nn.Module) -> Iterator[object]:
-    """The objects of ``fully_shard`` that hold tensors: states of parameters, groups of them, and communication."""
-    for module in model.modules():
-        state_of = getattr(module, "_get_fsdp_state", None)
-        if state_of is None:
-            continue
-        state = state_of()
-        # Before torch 2.11 a module has one group.
-        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-        for group in groups:
-            if group is not None:
-                yield group
-                yield from getattr(group, "fsdp_params", ())
-                if hasattr(group, "comm_ctx"):
-                    yield group.comm_ctx
 
 
 def _within(values: list[Any]) -> Iterator[torch.Tensor]:

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import pickle
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -29,10 +28,10 @@ from .capture import Captured, Head, capture, is_of_optimizer, make_optimizer_st
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
-from .mesh_shape import data_coordinates, mesh_shape, ranks_by_seat
+from .mesh_shape import data_coordinates, mesh_shape, next_shard, ranks_by_seat
 from .meshes import RoundMeshes
 from .page_lock import PageLock
-from .pages import in_place, no_collection, provide
+from .pages import in_place, no_collection, provide, provide_for_loss
 from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
@@ -43,9 +42,6 @@ _log = logging.getLogger("elasticrun")
 
 #: Attributes that are not part of the replicated values.
 _OWN = ("model", "optimizer", "others", "mesh", "data_rank", "data_size")
-
-#: A worker keeps pages that are not used for at most so large a part of its shard, as after a growth of the job.
-_KEPT = 2
 
 #: More threads do not copy memory faster.
 _MAX_COPY_THREADS = 4
@@ -130,6 +126,12 @@ class ShardedState(ObjectState):
 
     #: The commit that is copied while training goes on.
     _writing: Writing | None
+
+    #: Why this worker has not made a commit of the round that others may have made.
+    _lost: str | None
+
+    #: The layout of the newest commit.
+    _layout: _native.Layout | None
 
     #: The base of which the state was made, until training begins: to unmap it takes as long as a part of the copies.
     _base: _native.DividedBase | None
@@ -300,10 +302,7 @@ class ShardedState(ObjectState):
         _native.all_sealed()
         # The commit is newer.
         self._saved = self._base = None
-        if self._pool is not None:
-            # The next change may make shards larger again. To free pages takes as long as a part of the copies.
-            kept = layout.nbytes(self._divisions.shard) // _KEPT
-            threading.Thread(target=self._pool.keep, args=(kept,), name="elasticrun pages", daemon=True).start()
+        self._provide_for_loss(layout)
 
     def _commit(self) -> None:
         if self._lost is not None:
@@ -335,6 +334,8 @@ class ShardedState(ObjectState):
         if self._writing is not None:
             self._seal(self._writing)
             self._committed()
+            if self._layout is not None:
+                self._provide_for_loss(self._layout)
 
     # The parts of the above.
 
@@ -358,10 +359,11 @@ class ShardedState(ObjectState):
         self._is_survivor = False
         #: The layout for whose commits there is memory.
         self._has_room_for = 0
+        #: The layout for which memory is provided for the loss of a worker.
+        self._is_ready_for = 0
+        self._layout = None
         self._prepared = self._writing = None
-        #: Why this worker has not made a commit of the round that others may have made.
-        self._lost: str | None = None
-        self._base = None
+        self._lost = self._base = None
 
     def _adopt(self, built: Built) -> None:
         self.model, self.optimizer, self.others = parts_of(built)
@@ -388,6 +390,18 @@ class ShardedState(ObjectState):
         if layout.hash != self._has_room_for:
             check_room(layout, self._divisions.shard)
             self._has_room_for = layout.hash
+
+    def _provide_for_loss(self, layout: _native.Layout) -> None:
+        """Provides memory for a round with fewer workers, once for each layout."""
+        if self._pool is None or layout.hash == self._is_ready_for:
+            return
+        assert self._divisions is not None
+        self._is_ready_for = layout.hash
+        nbytes = layout.nbytes(self._divisions.shard)
+        # Memory that is page-locked must not move.
+        may_grow = self._device == "cpu" and _native.world().replica_group_size is None
+        larger = next_shard(self._dimensions, nbytes, layout.shards) if may_grow else nbytes
+        provide_for_loss(self._pool, nbytes, larger)
 
     def _reset_survivor(self) -> None:
         self._is_survivor = True
@@ -431,6 +445,7 @@ class ShardedState(ObjectState):
         shard = self._divisions.shard
         if self._device == "cuda":
             self._lock.expect(layout.hash)
+        self._layout = layout
         opened = _native.open_shard(layout, shard, head, list(sizes_of(tensors)), is_first)
         guarded = Guarded(self.optimizer, names_of(captured.tensors)) if behind and self._guards else None
         writing = Writing(opened, own)
