@@ -14,6 +14,7 @@ import gc
 import os
 import signal
 import sys
+import time
 import weakref
 
 import torch
@@ -107,7 +108,10 @@ def leave_last_round():
     """What is left of the last round: tensors with memory before and after the release, and living objects."""
     before = tensors_with_memory()
     released = release(*last.pop()) if last else 0
-    after = tensors_with_memory()
+    # A thread of the aborted round may still hold the buffers of its last operation.
+    deadline = time.monotonic() + 10
+    while (after := tensors_with_memory()) and time.monotonic() < deadline:
+        time.sleep(0.01)
     gc.collect()
     alive = sum(reference() is not None for reference in earlier)
     return f"alive {alive} of {len(earlier)}, tensors {before} then {after}, released {released > 0}"
