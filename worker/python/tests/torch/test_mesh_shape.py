@@ -13,12 +13,14 @@ def test_one_dimension_has_the_rest() -> None:
 
 
 def test_shards_are_larger_in_the_next_smaller_mesh() -> None:
-    assert next_shard(("shard",), 700, 8) == 800
-    assert next_shard({"shard": None, "tensor": 2}, 600, 8) == 800
-    assert next_shard(("shard",), 700, 1) == 700
+    assert next_shard(("shard",), 8, 8, 700) == 800
+    assert next_shard({"shard": None, "tensor": 2}, 8, 8, 600) == 800
+    assert next_shard({"replicate": 2, "shard": None}, 8, 4, 600) == 800
+    assert next_shard(("shard",), 1, 1, 700) == 700
     # As many shards at any size.
-    assert next_shard({"replicate": None, "shard": 4}, 700, 4) == 700
-    assert next_shard({"data": 2, "tensor": 2}, 700, 4) == 700
+    assert next_shard(("replicate",), 8, 1, 700) == 700
+    assert next_shard({"replicate": None, "shard": 4}, 8, 4, 700) == 700
+    assert next_shard({"data": 2, "tensor": 2}, 4, 4, 700) == 700
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,19 @@ def mesh_shape(dimensions: Sequence[str] | Mapping[str, int | None], size: int) 
     return [rest if length is None else length for length in lengths.values()], list(lengths)
 
 
-def next_shard(dimensions: Sequence[str] | Mapping[str, int | None], nbytes: int, shards: int) -> int:
+def next_shard(dimensions: Sequence[str] | Mapping[str, int | None], size: int, shards: int, nbytes: int) -> int:
     """Bytes of a shard in the largest mesh of fewer workers. ``nbytes`` if there is none, or its shards are the same.
 
     Args:
         dimensions: as for :func:`mesh_shape`.
-        nbytes: bytes of a shard now.
+        size: number of workers now.
         shards: number of different shards now.
+        nbytes: bytes of a shard now.
     """
     lengths = dimensions.values() if isinstance(dimensions, Mapping) else ()
-    # So many workers are added and removed at once. A model in so few shards has them at any size.
+    # So many workers are added and removed at once. If their dimension has copies of the model, there are at most as many shards.
     step = math.prod(length for length in lengths if length is not None)
-    return nbytes * shards // (shards - step) if shards > step else nbytes
+    return nbytes * size // (size - step) if shards > step and size > step else nbytes
 
 
 def ranks_by_seat(order: Sequence[tuple[int, int]], size: int) -> list[int]:

@@ -397,10 +397,10 @@ class ShardedState(ObjectState):
             return
         assert self._divisions is not None
         self._is_ready_for = layout.hash
-        nbytes = layout.nbytes(self._divisions.shard)
+        world, nbytes = _native.world(), layout.nbytes(self._divisions.shard)
         # Memory that is page-locked must not move.
-        may_grow = self._device == "cpu" and _native.world().replica_group_size is None
-        larger = next_shard(self._dimensions, nbytes, layout.shards) if may_grow else nbytes
+        may_grow = self._device == "cpu" and world.replica_group_size is None
+        larger = next_shard(self._dimensions, world.size, layout.shards, nbytes) if may_grow else nbytes
         provide_for_loss(self._pool, nbytes, larger)
 
     def _reset_survivor(self) -> None:
