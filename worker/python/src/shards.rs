@@ -179,7 +179,7 @@ pub(crate) fn provide_for_commit(py: Python<'_>, nbytes: usize) -> PyResult<()> 
 #[pyfunction]
 pub(crate) fn provide_for_commits(py: Python<'_>, nbytes: usize) -> PyResult<()> {
     use_worker(py, |worker| {
-        worker.provide_for_commits(nbytes);
+        py.detach(|| worker.provide_for_commits(nbytes));
         Ok(())
     })
 }

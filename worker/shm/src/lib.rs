@@ -12,6 +12,7 @@
 //!
 //! This crate contains no policy and needs no runtime. Calls are short or block on a futex, as their documentation says.
 
+mod ahead;
 mod available;
 mod boottime;
 pub mod commit;

@@ -18,18 +18,14 @@ use std::{
     io,
     ops::Range,
     ptr::{self, NonNull},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::JoinHandle,
+    sync::atomic::Ordering,
 };
 
 use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap_fixed, munmap,
 };
 
-use crate::{available_memory, memfd::PAGE};
+use crate::{ahead::Ahead, available_memory, memfd::PAGE};
 
 /// Ranges with fewer bytes of whole pages are left alone. Each moved range is a mapping of its own, of which a process may have
 /// about 65,000.
@@ -89,19 +85,19 @@ impl Piece {
     }
 }
 
-/// A thread that provides pages ahead of need.
+/// What a thread has provided.
 #[derive(Debug)]
-struct Ahead {
-    thread: JoinHandle<Piece>,
-    stopped: Arc<AtomicBool>,
-    provided: Arc<AtomicUsize>,
+struct Provided {
+    piece: Piece,
+    /// The bytes from its start that have pages.
+    len: usize,
 }
 
 /// Pages between two uses. Those that are left are freed when it is dropped, or before by [`PagePool::keep`].
 #[derive(Debug, Default)]
 pub struct PagePool {
     pieces: Vec<Piece>,
-    ahead: Option<Ahead>,
+    ahead: Option<Ahead<Provided>>,
     taken: usize,
     given: usize,
 }
@@ -147,9 +143,8 @@ impl PagePool {
         let Some(piece) = Piece::huge(len.next_multiple_of(PAGE).max(PAGE)) else {
             return;
         };
-        let (stopped, provided) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let (seen, count) = (Arc::clone(&stopped), Arc::clone(&provided));
-        let body = move || {
+        self.ahead = Ahead::start(move |stopped| {
+            let mut provided = 0;
             for from in (0..piece.len).step_by(BLOCK) {
                 if from.is_multiple_of(LOOK) && is_scarce(piece.len - from) {
                     break;
@@ -160,38 +155,27 @@ impl PagePool {
                     let start = piece.start.as_ptr().add(from).cast();
                     madvise(start, len, Advice::LinuxPopulateWrite)
                 };
-                if populated.is_err() || seen.load(Ordering::Relaxed) {
+                if populated.is_err() || stopped.load(Ordering::Relaxed) {
                     break;
                 }
-                count.store(from + len, Ordering::Relaxed);
+                provided = from + len;
             }
-            piece
-        };
-        let builder = std::thread::Builder::new().name("elasticrun-pages".to_owned());
-        self.ahead = builder.spawn(body).ok().map(|thread| Ahead {
-            thread,
-            stopped,
-            provided,
+            Provided {
+                piece,
+                len: provided,
+            }
         });
     }
 
     /// Stops providing pages. Those that are there belong to the pool.
     fn settle(&mut self) {
-        let Some(ahead) = self.ahead.take() else {
+        let Some(Provided { mut piece, len }) = self.ahead.take().and_then(Ahead::stop) else {
             return;
         };
-        ahead.stopped.store(true, Ordering::Relaxed);
-        let Ok(mut piece) = ahead.thread.join() else {
-            return;
-        };
-        let provided = ahead.provided.load(Ordering::Relaxed);
-        if provided > 0 {
+        if len > 0 {
             let start = piece.start;
-            piece.forget_first(provided);
-            self.pieces.push(Piece {
-                start,
-                len: provided,
-            });
+            piece.forget_first(len);
+            self.pieces.push(Piece { start, len });
         }
     }
 

@@ -108,25 +108,17 @@ impl CommitWriter {
     }
 
     /// The same for each buffer with a commit and that of the next one: any of them may be the next one of a later round. Complete
-    /// commits stay. Provides nothing if all together would have more than the limit.
+    /// commits stay. Provides nothing if there is a limit, which leaves memory for commits that are pinned or kept.
     ///
     /// # Errors
     /// As for [`provide`](Self::provide).
     pub fn provide_in_all(&mut self, len: usize) -> Result<(), Error> {
-        let next = self.next_target();
-        let is_used = |buffer: usize, allocated: usize| Some(buffer) == next || allocated > PAGE;
-        let need = len.saturating_add(BODY);
-        let with_need = |(buffer, allocated): (usize, usize)| match is_used(buffer, allocated) {
-            true => need.max(allocated) as u64,
-            false => allocated as u64,
-        };
-        let allocated = self.buffers.iter().map(|buffer| buffer.allocated);
-        let all: u64 = allocated.enumerate().map(with_need).sum();
-        if self.limit.is_some_and(|limit| all > limit) {
+        if self.limit.is_some() {
             return Ok(());
         }
+        let next = self.next_target();
         for (index, buffer) in self.buffers.iter_mut().enumerate() {
-            if is_used(index, buffer.allocated) {
+            if Some(index) == next || buffer.allocated > PAGE {
                 buffer.provide(len)?;
             }
         }

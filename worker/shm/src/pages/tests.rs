@@ -83,7 +83,7 @@ fn pages_that_are_provided_ahead_are_there_at_once() {
     const LEN: usize = 64 << 20;
     let mut pool = PagePool::new();
     pool.provide(LEN);
-    while (pool.ahead.as_ref()).is_some_and(|ahead| !ahead.thread.is_finished()) {
+    while (pool.ahead.as_ref()).is_some_and(|ahead| !ahead.is_finished()) {
         std::thread::yield_now();
     }
     let new = empty(LEN);
@@ -103,14 +103,7 @@ fn a_pool_provides_what_is_missing() {
     // SAFETY: our own bytes.
     unsafe { pool.take(old.as_mut_ptr(), LEN) };
     pool.keep(3 * LEN, LEN / 2);
-    let provided = || {
-        pool.ahead
-            .as_ref()
-            .unwrap()
-            .provided
-            .load(Ordering::Relaxed)
-    };
-    while provided() < 2 * LEN {
+    while (pool.ahead.as_ref()).is_some_and(|ahead| !ahead.is_finished()) {
         std::thread::yield_now();
     }
     let new = empty(4 * LEN);

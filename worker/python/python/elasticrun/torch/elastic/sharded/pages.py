@@ -39,22 +39,37 @@ def provide(base: _native.DividedBase, shards: int | None, pool: _native.PagePoo
         pool.provide(nbytes)
 
 
-def provide_for_loss(pool: _native.PagePool, nbytes: int, larger: int) -> None:
+def provide_for_loss(pool: _native.PagePool, layout: _native.Layout, shard: int, growth: int) -> None:
     """Provides memory for the larger shard of a round with fewer workers, in threads of its own.
 
     A recovery would provide the same memory while all workers wait for it.
 
     Args:
         pool: keeps pages for tensors: those that it has, up to half of the shard.
-        nbytes: bytes of the shard.
-        larger: those of the shard in the next round. No more than half of the shard is provided beyond its bytes.
+        layout: how the state is divided.
+        shard: the shard of this worker.
+        growth: bytes by which the shard grows. At most half of the shard is provided, and a quarter of what the system has for
+            the workers of this host.
     """
-    growth = min(larger - nbytes, nbytes // _KEPT)
-    if growth > 0:
+    nbytes = layout.nbytes(shard)
+    growth = min(growth, nbytes // _KEPT)
+    _, available = _native.memory_for_commits(layout, shard, 0)
+    # For tensors and two commits.
+    of_host = 3 * growth * _native.world().local_size
+    if available is not None and of_host > available // 4:
+        growth = 0
+    if growth:
         _native.provide_for_commits(nbytes + growth)
     # To free pages takes as long as a part of the copies of a recovery.
     keep = threading.Thread(target=pool.keep, args=(growth, nbytes // _KEPT), name="elasticrun pages", daemon=True)
     keep.start()
+
+
+def free_for_commits(pool: _native.PagePool, layout: _native.Layout, shard: int) -> None:
+    """Frees the pages of a pool if commits of the workers of this host may need them."""
+    nbytes, available = _native.memory_for_commits(layout, shard, 0)
+    if available is not None and nbytes * _native.world().local_size > available // 2:
+        pool.keep(0, 0)
 
 
 def in_place(tensors: Iterable[torch.Tensor]) -> list[Buffer]:

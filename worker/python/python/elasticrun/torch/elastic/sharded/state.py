@@ -31,7 +31,7 @@ from .joint import JointDivisions
 from .mesh_shape import data_coordinates, mesh_shape, next_shard, ranks_by_seat
 from .meshes import RoundMeshes
 from .page_lock import PageLock
-from .pages import in_place, no_collection, provide, provide_for_loss
+from .pages import free_for_commits, in_place, no_collection, provide, provide_for_loss
 from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
@@ -300,9 +300,11 @@ class ShardedState(ObjectState):
         self._seal(writing or self._write(captured, layout, is_first=True))
         barrier()
         _native.all_sealed()
+        if self._base is not None:
+            # The first round of a job has no optimizer state yet.
+            self._provide_for_loss(layout)
         # The commit is newer.
         self._saved = self._base = None
-        self._provide_for_loss(layout)
 
     def _commit(self) -> None:
         if self._lost is not None:
@@ -310,6 +312,8 @@ class ShardedState(ObjectState):
             raise StateError(f"this worker cannot commit in this round any more: {self._lost}")
         # Before others can learn that this worker has come so far: they then overwrite the commit before that one.
         self._settle()
+        if self._behind and self._layout is not None:
+            self._provide_for_loss(self._layout)
         self._agree()
         prepared, self._prepared = self._prepared or self._prepare(), None
         try:
@@ -319,6 +323,7 @@ class ShardedState(ObjectState):
             raise
         if not self._behind or self._writing.is_copied():
             self._settle()
+            self._provide_for_loss(prepared[1])
 
     def _agree(self) -> None:
         # Once all have answered, all have sealed the commit before, so the one that this commit overwrites is not needed. A
@@ -334,8 +339,6 @@ class ShardedState(ObjectState):
         if self._writing is not None:
             self._seal(self._writing)
             self._committed()
-            if self._layout is not None:
-                self._provide_for_loss(self._layout)
 
     # The parts of the above.
 
@@ -388,20 +391,23 @@ class ShardedState(ObjectState):
         """Looks for memory once for each layout, which is the same in all workers. All workers call it."""
         assert self._divisions is not None
         if layout.hash != self._has_room_for:
+            if self._pool is not None:
+                free_for_commits(self._pool, layout, self._divisions.shard)
             check_room(layout, self._divisions.shard)
             self._has_room_for = layout.hash
 
     def _provide_for_loss(self, layout: _native.Layout) -> None:
-        """Provides memory for a round with fewer workers, once for each layout."""
+        """Provides memory for a round with fewer workers, once for each layout. It has a sealed commit."""
         if self._pool is None or layout.hash == self._is_ready_for:
             return
         assert self._divisions is not None
         self._is_ready_for = layout.hash
-        world, nbytes = _native.world(), layout.nbytes(self._divisions.shard)
+        world, shard = _native.world(), self._divisions.shard
+        nbytes = larger = layout.nbytes(shard)
         # Memory that is page-locked must not move.
-        may_grow = self._device == "cpu" and world.replica_group_size is None
-        larger = next_shard(self._dimensions, world.size, layout.shards, nbytes) if may_grow else nbytes
-        provide_for_loss(self._pool, nbytes, larger)
+        if self._device == "cpu" and world.replica_group_size is None:
+            larger = next_shard(self._dimensions, world.size, layout.shards, nbytes)
+        provide_for_loss(self._pool, layout, shard, larger - nbytes)
 
     def _reset_survivor(self) -> None:
         self._is_survivor = True
