@@ -1,10 +1,12 @@
 """A state whose tensors are large enough that their pages are used again: sharded_large.py STEPS DEVICE [EVENT...].
 
-build() makes the model on DEVICE: `meta` or `cpu`. Each round and each step prints a digest of the whole state. An event is
+build() makes the model on DEVICE: `meta` or `cpu`. Each round and each step prints a digest of the whole state. Steps of the first
+round wait until the memory for the loss of a worker is there. An event is
 WHEN:RANK@AT: that rank kills itself in the `forward` pass of a step of the first round, or, in a later round of that size,
 when it has `written` commit 0 of the round and not sealed it.
 """
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -44,6 +46,9 @@ def resident():
 class PagePool:
     """Says what the pool has given."""
 
+    #: Whether the pool was told what to keep.
+    kept = False
+
     def __init__(self):
         self._pool = native_pool()
 
@@ -59,8 +64,9 @@ class PagePool:
             assert time.monotonic() < deadline, "no pages are provided"
             time.sleep(0.005)
 
-    def keep(self, nbytes):
-        self._pool.keep(nbytes)
+    def keep(self, least, most):
+        self._pool.keep(least, most)
+        PagePool.kept = True
 
     def give(self, buffers):
         given = self._pool.give(buffers)
@@ -68,9 +74,34 @@ class PagePool:
         return given
 
 
+def memory_of_commits():
+    """Bytes of the memory of this process for commits."""
+    names = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    found = [name for name in names if os.path.islink(name) and "elasticrun-commit" in os.readlink(name)]
+    return sum(512 * os.stat(name).st_blocks for name in found)
+
+
+def provides():
+    """Whether a thread still provides memory."""
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as comm:
+            if comm.read().strip() == "elasticrun-ahead":
+                return True
+    return not PagePool.kept
+
+
+def wait_provided():
+    deadline = time.monotonic() + 60
+    while provides():
+        assert time.monotonic() < deadline, "no memory is provided"
+        time.sleep(0.005)
+    say(f"commits have {memory_of_commits()} in round 1")
+
+
 def seal(writing):
     # The first commit of a later round comes first.
     writing.wait()
+    say(f"commits have {memory_of_commits()} in round {_native.world().round}")
     dies("written", er.size())
     return sealed(writing)
 
@@ -104,6 +135,9 @@ state = er.elastic.ShardedState(build, step=0)
 def train(state):
     say(f"round of {er.size()} at {state.step}: {digest(state)}")
     while state.step < STEPS:
+        if _native.world().round == 1 and state.step > 0:
+            wait_provided()
+            er.barrier()
         loss = state.model(torch.ones(1, 2048)).square().mean()
         dies("forward", state.step)
         loss.backward()
