@@ -2,8 +2,8 @@
 //!
 //! The kernel clears each page of fresh memory and charges it to the process, which takes many times as long as a copy of its
 //! bytes: about 1.5 us, where to move a page that is there takes 20 ns. So memory that is about to be freed gives its pages to a
-//! pool, and memory that was just allocated takes them. Fresh memory of the pool asks for huge pages, which take a seventh of
-//! the time for each byte, where the system has them.
+//! pool, and memory that was just allocated takes them. What the pool provides in time asks for huge pages, which take a seventh
+//! of the time for each byte where the system has them, and many times as long where a hypervisor must provide them first.
 //!
 //! # Invariants
 //! - Each address that is valid before a call is valid after it. Memory whose pages have moved away reads as zeroes.
@@ -69,12 +69,10 @@ impl Piece {
         Some(Self { start, len })
     }
 
-    /// Fresh memory that gets huge pages where the system has them.
-    fn huge(len: usize) -> Option<Self> {
-        let piece = Self::new(len)?;
-        // SAFETY: the piece owns its memory.
-        unsafe { advise_huge(piece.start.as_ptr(), len) };
-        Some(piece)
+    /// Lets pages that come later be huge ones where the system has them. Others serve as well.
+    fn advise_huge(&self) {
+        // SAFETY: the piece owns its memory, and the advice changes no byte.
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
     /// Cuts the first `len` bytes off, whose mapping the caller has moved away.
@@ -140,9 +138,12 @@ impl PagePool {
     /// what is missing.
     pub fn provide(&mut self, len: usize) {
         self.settle();
-        let Some(piece) = Piece::huge(len.next_multiple_of(PAGE).max(PAGE)) else {
-            return;
-        };
+        if let Some(piece) = Piece::new(len.next_multiple_of(PAGE).max(PAGE)) {
+            self.provide_in(piece);
+        }
+    }
+
+    fn provide_in(&mut self, piece: Piece) {
         self.ahead = Ahead::start(move |stopped| {
             let mut provided = 0;
             for from in (0..piece.len).step_by(BLOCK) {
@@ -188,8 +189,12 @@ impl PagePool {
         let kept = most.max(least).min(all) / PAGE * PAGE;
         let is_scarce = is_scarce(2 * kept.max(least));
         let mut beyond = if is_scarce { all } else { all - kept };
-        if !is_scarce && least > kept {
-            self.provide(least - kept);
+        if !is_scarce
+            && least > kept
+            && let Some(piece) = Piece::new((least - kept).next_multiple_of(PAGE))
+        {
+            piece.advise_huge();
+            self.provide_in(piece);
         }
         while let Some(piece) = self.pieces.last_mut()
             && beyond > 0
@@ -207,7 +212,7 @@ impl PagePool {
     }
 
     /// Gives pages to those parts of a range that have none, as long as the pool has some. These have any values then, and the
-    /// others keep theirs. Returns the number of bytes. What still has none gets huge pages, if it may.
+    /// others keep theirs. Returns the number of bytes.
     ///
     /// # Errors
     /// The range is not mapped any more. The kernel checks all that may fail before it gets there.
@@ -223,12 +228,7 @@ impl PagePool {
         let mut given = 0;
         for hole in holes(start, len) {
             // SAFETY: within the range.
-            let start = unsafe { start.add(hole.start) };
-            // SAFETY: as the caller promises.
-            let filled = unsafe { self.fill(start, hole.len())? };
-            // SAFETY: the rest of the hole, whose bytes the advice leaves as they are.
-            unsafe { advise_huge(start.add(filled), hole.len() - filled) };
-            given += filled;
+            given += unsafe { self.fill(start.add(hole.start), hole.len())? };
         }
         Ok(given)
     }
@@ -275,17 +275,6 @@ impl Drop for PagePool {
 /// Whether the system has too little left for so many bytes ahead of need.
 fn is_scarce(len: usize) -> bool {
     available_memory().is_some_and(|available| available / 2 < len as u64)
-}
-
-/// Lets whole pages that come later be huge ones where the system has them. Others serve as well.
-///
-/// # Safety
-/// The range is the caller's, and mapped. Its bytes stay.
-unsafe fn advise_huge(start: *mut u8, len: usize) {
-    if len > 0 {
-        // SAFETY: as the caller promises.
-        let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
-    }
 }
 
 /// Maps fresh memory at a range of the caller whose mapping may be gone.
