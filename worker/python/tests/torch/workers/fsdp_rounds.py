@@ -14,7 +14,6 @@ import gc
 import os
 import signal
 import sys
-import time
 import weakref
 
 import torch
@@ -101,17 +100,19 @@ def tensors_with_memory():
     found = [
         one for one in gc.get_objects() if type(one) in kinds and not isinstance(one, DTensor) and id(one) not in mine
     ]
-    return sum(one.dtype == torch.float32 and one.untyped_storage().nbytes() > 0 for one in found)
+    return [one for one in found if one.dtype == torch.float32 and one.untyped_storage().nbytes() > 0]
 
 
 def leave_last_round():
     """What is left of the last round: tensors with memory before and after the release, and living objects."""
-    before = tensors_with_memory()
+    before = len(tensors_with_memory())
     released = release(*last.pop()) if last else 0
-    # A thread of the aborted round may still hold the buffers of its last operation.
-    deadline = time.monotonic() + 10
-    while (after := tensors_with_memory()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    remaining = tensors_with_memory()
+    after = len(remaining)
+    for one in remaining:
+        holders = [type(holder).__name__ for holder in gc.get_referrers(one) if holder is not remaining]
+        print(f"left over: shape {tuple(one.shape)}, made by {one.grad_fn}, held by {holders}", flush=True)
+    del remaining[:]
     gc.collect()
     alive = sum(reference() is not None for reference in earlier)
     return f"alive {alive} of {len(earlier)}, tensors {before} then {after}, released {released > 0}"
