@@ -201,7 +201,9 @@ pub(crate) async fn serve(
     if agent.end == Some(End::ShutDown) {
         agent.notices.host_left().await;
     }
-    agent.output.finish().await;
+    // A driver that has ended its agents may close this connection before it has read all output.
+    let has_driver = agent.link.is_some() || agent.end == Some(End::ShutDown);
+    agent.output.finish(has_driver).await;
     tasks.shutdown().await;
     reaper.dismiss();
     drop(agent.dir);

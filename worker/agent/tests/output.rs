@@ -116,6 +116,25 @@ async fn an_agent_says_what_a_driver_that_does_not_read_lost() {
 }
 
 #[tokio::test]
+async fn an_agent_whose_driver_is_gone_does_not_wait_with_last_words() {
+    let script = "trap 'echo the end; exit' TERM; echo begun; while :; do sleep 0.01; done";
+    let driver = Driver::new(shell(script)).await;
+    let agent = Agent::start(
+        &driver.launch(),
+        &[("ELASTICRUN_TEST_PATIENCE_MS", "60000")],
+    );
+    let (mut control, mut lines) = driver.welcome().await;
+    control.spawn(0, 1).await;
+    lines.until("begun").await;
+    let run_id = driver.run_id.clone();
+    drop((control, lines, driver));
+    let (status, log) = agent.end().await;
+    assert!(status.success());
+    assert!(log.contains("does not take the last output"), "{log}");
+    assert!(processes_of_run(&run_id).is_empty());
+}
+
+#[tokio::test]
 async fn a_line_without_an_end_comes_while_the_worker_waits() {
     let directory = tempfile::tempdir().unwrap();
     let seen = directory.path().join("seen").display().to_string();

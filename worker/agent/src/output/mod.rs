@@ -8,7 +8,7 @@
 //!   Then bytes are dropped, and the next piece has their number.
 //! - O2 The last bytes are not lost: the pipes of an ended process are read to the end before its exit is
 //!   reported. If a descendant holds a pipe open, the report waits for `DRAIN_TIMEOUT` only, and the pump goes on. At
-//!   its end the agent sends what is left as long as the driver reads.
+//!   its end the agent sends what is left as long as the driver reads. An agent that has lost its driver tries once.
 //! - O3 Memory is bounded by `queue::CAPACITY`, and an extra for the last bytes of ended processes.
 //! - O4 The pieces of a stream are its bytes. Nothing is added.
 
@@ -51,7 +51,10 @@ enum OutputCommand {
     },
     Ended(Process),
     DriverBack(SocketAddr),
-    Finish(oneshot::Sender<()>),
+    Finish {
+        has_driver: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The handle of the output thread.
@@ -122,10 +125,11 @@ impl Output {
     }
 
     /// Sends the remaining pieces, closes the connection and ends the thread. Gives up once the driver has read nothing
-    /// for [`AgentOptions::output_timeout`](crate::AgentOptions::output_timeout).
-    pub(crate) async fn finish(mut self) {
+    /// for [`AgentOptions::output_timeout`](crate::AgentOptions::output_timeout). Without a driver it gives up at the first
+    /// failure.
+    pub(crate) async fn finish(mut self, has_driver: bool) {
         let (done, finished) = oneshot::channel();
-        self.send(OutputCommand::Finish(done));
+        self.send(OutputCommand::Finish { has_driver, done });
         // An error means that the thread has ended already.
         let _ = finished.await;
         if let Some(thread) = self.thread.take()
@@ -166,7 +170,10 @@ async fn serve(
             } => pumps.read(process, rank, stdout, stderr),
             OutputCommand::Ended(process) => pumps.ended(process),
             OutputCommand::DriverBack(driver) => address.set(driver),
-            OutputCommand::Finish(done) => {
+            OutputCommand::Finish { has_driver, done } => {
+                if !has_driver {
+                    queue.give_up_driver();
+                }
                 finish = Some(done);
                 break;
             }
@@ -176,12 +183,13 @@ async fn serve(
     queue.close();
     tokio::select! {
         _ = &mut sender => {}
-        () = queue.wait_stalled() => {
-            tracing::warn!(
-                bytes = queue.len(),
-                "the driver does not take the last output, which is dropped"
-            );
-        }
+        () = queue.wait_stalled() => {}
+    }
+    if queue.len() > 0 {
+        tracing::warn!(
+            bytes = queue.len(),
+            "the driver does not take the last output, which is dropped"
+        );
     }
     if let Some(done) = finish {
         // Fails only if the receiver is gone.

@@ -18,6 +18,9 @@ pub(super) const CAPACITY: usize = 4 << 20;
 /// Bytes beyond [`CAPACITY`] for what ended processes wrote last.
 const EXTRA_FOR_ENDED: usize = 4 << 20;
 
+/// The timeout of the last attempt to send what a driver has not taken that is gone by all evidence.
+const TIMEOUT_WITHOUT_DRIVER: Duration = Duration::from_millis(500);
+
 /// The queue. It has many producers and one consumer, all on one thread.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -25,8 +28,9 @@ pub(super) struct Queue {
     bytes: Cell<usize>,
     /// When the driver last read bytes, or the queue was last empty.
     progress: Cell<Instant>,
-    timeout: Duration,
+    timeout: Cell<Duration>,
     closed: Cell<bool>,
+    driver_is_gone: Cell<bool>,
     more: Notify,
     space: Notify,
     closing: Notify,
@@ -38,8 +42,9 @@ impl Queue {
             waiting: RefCell::default(),
             bytes: Cell::new(0),
             progress: Cell::new(Instant::now()),
-            timeout,
+            timeout: Cell::new(timeout),
             closed: Cell::new(false),
+            driver_is_gone: Cell::new(false),
             more: Notify::new(),
             space: Notify::new(),
             closing: Notify::new(),
@@ -49,7 +54,7 @@ impl Queue {
     /// Waits until a piece of a running process fits; `false` if the driver reads nothing for the timeout.
     pub(super) async fn wait_for_capacity(&self) -> bool {
         while self.bytes.get() >= CAPACITY {
-            let deadline = self.progress.get() + self.timeout;
+            let deadline = self.progress.get() + self.timeout.get();
             if deadline <= Instant::now() {
                 return false;
             }
@@ -115,10 +120,21 @@ impl Queue {
         self.closing.notify_one();
     }
 
+    /// Reports that no driver is expected any more: what it does not take at once is lost.
+    pub(super) fn give_up_driver(&self) {
+        self.driver_is_gone.set(true);
+        self.timeout
+            .set(self.timeout.get().min(TIMEOUT_WITHOUT_DRIVER));
+    }
+
+    pub(super) fn has_given_up_driver(&self) -> bool {
+        self.driver_is_gone.get()
+    }
+
     /// Waits until the driver has read nothing for the timeout.
     pub(super) async fn wait_stalled(&self) {
         loop {
-            let deadline = self.progress.get() + self.timeout;
+            let deadline = self.progress.get() + self.timeout.get();
             if deadline <= Instant::now() {
                 return;
             }

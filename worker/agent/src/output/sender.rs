@@ -62,7 +62,8 @@ pub(super) async fn run(
             Ok(()) => return,
             Err(error) => tracing::debug!(%error, "no connection for output"),
         }
-        if queue.is_closed() && sender.unacknowledged.is_empty() && queue.len() == 0 {
+        let has_sent_all = sender.unacknowledged.is_empty() && queue.len() == 0;
+        if queue.is_closed() && (has_sent_all || queue.has_given_up_driver()) {
             return;
         }
         tokio::select! {
