@@ -131,6 +131,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
     let (discovery_in, discovered) = mpsc::channel(16);
     let store = store::start().context("cannot start a thread")?;
     let clock = Clock::start(settings.timeouts.heartbeat);
+    let lease = lease_of(&settings);
     let port = Port {
         access: control::Access {
             tls: trust.control_port()?,
@@ -138,12 +139,14 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
             run_id: run_id.clone(),
             refusals: control::Refusals::default(),
         },
-        silence: lease_of(&settings).silence(),
+        silence: lease.silence(),
         orphan_timeout: settings.timeouts.orphan,
+        keep_timeout: lease.keep() + settings.timeouts.orphan,
         clock: clock.clone(),
         control: control_in,
         output: console.clone(),
         outputs: control::Outputs::default(),
+        side_connections: control::SideConnections::default(),
         store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),

@@ -181,7 +181,7 @@ async fn read(
             Some(Ok(_)) => {}
             Some(Err(error)) => return format!("the connection to its agent failed: {error}"),
             None => {
-                port.outputs.fell_silent(host);
+                port.side_connections.fell_silent(host);
                 return format!("its agent was silent for {:?}", port.silence);
             }
         }

@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 
 use super::{Input, Port};
 
-/// Waits for the message, until the connection ends or the driver does.
+/// Waits for the message, until the connection ends or the driver does, or until a silent host has had the time in which its agent
+/// ends by itself.
 ///
 /// # Errors
 /// The connection has failed, or what came is no such message. An end without a message is none: the agent has ended in order,
@@ -21,11 +22,15 @@ pub(super) async fn serve(
     mut stream: TlsStream<TcpStream>,
     mut frames: FrameBuffer,
     of: LastWillOf,
+    instance: u64,
     port: &Port,
 ) -> Result<(), Error> {
-    tracing::debug!(host = %of.host, "the death of an agent would be reported");
+    let LastWillOf { host, agent } = of;
+    tracing::debug!(%host, "the death of an agent would be reported");
+    let open = port.side_connections.open(host.clone(), instance);
     let read = tokio::select! {
         read = opening::read::<LastWill>(&mut stream, &mut frames) => read,
+        () = open.given_up(port.keep_timeout, &port.stop) => return Ok(()),
         () = port.stop.cancelled() => return Ok(()),
     };
     let LastWill { why } = match read {
@@ -33,7 +38,6 @@ pub(super) async fn serve(
         Err(Error::Closed) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let LastWillOf { host, agent } = of;
     let died = Input::Died { host, agent, why };
     // Fails only at the end of the driver.
     let _ = port.control.send(died).await;

@@ -11,6 +11,7 @@ mod opening;
 mod output;
 mod outputs;
 mod refusals;
+mod side_connections;
 
 use std::{io, time::Duration};
 
@@ -31,6 +32,7 @@ pub use opening::Access;
 use opening::{First, Proved, Threads};
 pub use outputs::Outputs;
 pub use refusals::Refusals;
+pub use side_connections::SideConnections;
 
 /// Messages of agents to the run loop.
 #[derive(Debug)]
@@ -84,14 +86,18 @@ pub struct Port {
     pub silence: Duration,
     /// How long workers go on without the driver.
     pub orphan_timeout: Duration,
+    /// How long an agent keeps its workers whose driver does not answer.
+    pub keep_timeout: Duration,
     /// The driver's time.
     pub clock: Clock,
     /// Takes control messages.
     pub control: mpsc::Sender<Input>,
     /// Takes output of workers. A slow reader delays only the agents' output.
     pub output: Console,
-    /// The connections for output.
+    /// The pieces of output that were taken.
     pub outputs: Outputs,
+    /// The connections of agents beside their control connections.
+    pub side_connections: SideConnections,
     /// Takes connections to the key-value store.
     pub store: store::Handle,
     /// Ends the port.
@@ -152,7 +158,7 @@ async fn connected(agent: Proved, port: Port) {
             }
         }
         First::LastWill(of) => {
-            if let Err(error) = last_will::serve(stream, frames, of, &port).await {
+            if let Err(error) = last_will::serve(stream, frames, of, instance, &port).await {
                 tracing::debug!(peer = %from, %error, "a connection for the death of an agent ended");
             }
         }

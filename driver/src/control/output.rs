@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Port;
+use crate::console::Piece;
 use bytes::BufMut;
 use elasticrun_protocol::{
     control::{Output, OutputOf, OutputTaken},
@@ -13,10 +15,6 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tokio_util::sync::CancellationToken;
-
-use super::Port;
-use crate::console::Piece;
 
 /// How long an agent keeps output that its driver does not take (`AgentOptions::output_timeout`).
 const AGENT_KEEPS_OUTPUT: Duration = Duration::from_secs(10);
@@ -33,7 +31,7 @@ pub(super) async fn serve(
     port: &Port,
 ) -> Result<(), opening::Error> {
     let OutputOf { host, sender } = sends;
-    let open = port.outputs.open(host, instance);
+    let open = port.side_connections.open(host, instance);
     // A network that is back within this time still delivers what the workers have printed.
     let linger = port.orphan_timeout + AGENT_KEEPS_OUTPUT;
     let mut acknowledged = None;
@@ -58,25 +56,18 @@ pub(super) async fn serve(
             }
         }
         let buffer = frames.buffer();
-        if read_output(&mut stream, buffer, &open.silent, &port.stop, linger).await? == 0 {
+        if read_output(&mut stream, buffer, open.given_up(linger, &port.stop)).await? == 0 {
             return Ok(());
         }
     }
 }
 
-/// Reads the next bytes of output. Gives 0 at the end of the connection, and when it is given up: its host is silent, and no
-/// byte has come for `linger`, or at the end of the job.
+/// Reads the next bytes of output. Gives 0 at the end of the connection, and when it is given up and no byte is there.
 async fn read_output(
     stream: &mut (impl AsyncRead + Unpin),
     buffer: &mut impl BufMut,
-    silent: &CancellationToken,
-    ends: &CancellationToken,
-    linger: Duration,
+    given_up: impl Future<Output = ()>,
 ) -> std::io::Result<usize> {
-    let given_up = async {
-        silent.cancelled().await;
-        let _ = timeout(linger, ends.cancelled()).await;
-    };
     tokio::select! {
         biased;
         read = stream.read_buf(buffer) => read,
@@ -91,32 +82,37 @@ mod tests {
         io::{AsyncWriteExt, duplex},
         task::yield_now,
     };
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::control::side_connections::{Open, SideConnections};
 
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// The tokens of a silent host and of the end of the job.
-    fn tokens(is_silent: bool, has_ended: bool) -> [CancellationToken; 2] {
-        [is_silent, has_ended].map(|is_set| {
-            let token = CancellationToken::new();
-            if is_set {
-                token.cancel();
-            }
-            token
-        })
+    /// A connection of a host, perhaps a silent one, and the end of the job.
+    fn opened(is_silent: bool, has_ended: bool) -> (Open, CancellationToken) {
+        let all = SideConnections::default();
+        let open = all.open("a".into(), 1);
+        if is_silent {
+            all.fell_silent(&"a".into());
+        }
+        let ends = CancellationToken::new();
+        if has_ended {
+            ends.cancel();
+        }
+        (open, ends)
     }
 
     /// Reads twice from a connection that has brought a byte and is over then.
     async fn reads(is_silent: bool, has_ended: bool, linger: Duration) -> [usize; 2] {
         let (mut agent, mut stream) = duplex(8);
         agent.write_all(b"x").await.expect("there is room");
-        let [silent, ends] = tokens(is_silent, has_ended);
+        let (open, ends) = opened(is_silent, has_ended);
         let mut buffer = BytesMut::new();
         let mut counts = [usize::MAX; 2];
         for count in &mut counts {
-            let read = read_output(&mut stream, &mut buffer, &silent, &ends, linger);
+            let read = read_output(&mut stream, &mut buffer, open.given_up(linger, &ends));
             *count = read.await.expect("it is open");
         }
         counts
@@ -125,9 +121,9 @@ mod tests {
     /// Whether a connection without a byte is waited for.
     async fn waits(is_silent: bool, has_ended: bool) -> bool {
         let (_agent, mut stream) = duplex(8);
-        let [silent, ends] = tokens(is_silent, has_ended);
+        let (open, ends) = opened(is_silent, has_ended);
         let mut buffer = BytesMut::new();
-        let read = read_output(&mut stream, &mut buffer, &silent, &ends, LONG);
+        let read = read_output(&mut stream, &mut buffer, open.given_up(LONG, &ends));
         tokio::select! {
             biased;
             _ = read => false,

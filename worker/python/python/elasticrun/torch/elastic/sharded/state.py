@@ -28,14 +28,14 @@ from .capture import Captured, Head, capture, is_of_optimizer, make_optimizer_st
 from .divisions import Divisions
 from .grouping import regrouped
 from .joint import JointDivisions
+from .memory import Memory
 from .mesh_shape import data_coordinates, mesh_shape, next_shard, ranks_by_seat
 from .meshes import RoundMeshes
 from .page_lock import PageLock
-from .pages import free_for_commits, in_place, no_collection, provide, provide_for_loss
+from .pages import in_place, no_collection
 from .per_rank import PerRank, PerRankValues, Place
 from .release import release
 from .replica_groups import check_group, refuse_groups
-from .room import check_room
 from .writing import Guarded, Writing, names_of, sizes_of
 
 _log = logging.getLogger("elasticrun")
@@ -162,8 +162,7 @@ class ShardedState(ObjectState):
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._meshes = RoundMeshes()
         self._lock = PageLock()
-        #: Pages of larger shards of earlier rounds.
-        self._pool: _native.PagePool | None = None
+        self._memory = Memory()
         #: Whether training goes on while a commit is copied.
         self._behind = False
         self._writing = None
@@ -241,10 +240,8 @@ class ShardedState(ObjectState):
         if self._writing is not None:
             # Its sources are freed below.
             self._writing.wait()
-        # Pages that are there need not be provided again, which takes longer than all copies.
-        pool = self._pool = self._pool or _native.PagePool()
         if not is_new:
-            release(self.model, self.optimizer, pool, keeps_all=self._begins_empty)
+            release(self.model, self.optimizer, self._memory.pool, keeps_all=self._begins_empty)
         self._forget()
         distributed.require_process_group()
         shape, names = mesh_shape(self._dimensions, world.size)
@@ -256,7 +253,7 @@ class ShardedState(ObjectState):
         base = _native.load_shards()
         # Buffers that are page-locked must not move.
         if base is not None and self._device == "cpu":
-            provide(base, world.shards, pool if is_new else None)
+            self._memory.provide(base, world.shards, for_tensors=is_new)
         begun = time.monotonic()
         self._adopt(self._build(self.mesh))
         is_joint = is_zero(self.optimizer) or not _STAGES.isdisjoint(names)
@@ -270,7 +267,7 @@ class ShardedState(ObjectState):
             # What training has changed before the first commit was complete counts for nothing.
             ObjectState._load(self, *self._initial())
             return
-        copied, fetched = self._fill(base, pool)
+        copied, fetched = self._fill(base)
         self._base = base
         _native.loaded_shards()
         took = time.monotonic()
@@ -287,8 +284,10 @@ class ShardedState(ObjectState):
     def _seal_first(self) -> None:
         captured, layout = self._prepare()
         assert self._divisions is not None
+        shard = self._divisions.shard
         # Others may still build their model, so this copies first if it needs no further memory. It counts once it is sealed.
-        writing = self._write(captured, layout, is_first=True) if self._has_room_alone(layout) else None
+        may_copy = self._memory.has_room_alone(layout, shard)
+        writing = self._write(captured, layout, is_first=True) if may_copy else None
         self._divisions.check(layout)
         if not self._has_same_values(captured):
             # Reset callbacks have changed values, which run in survivors only. Or workers have committed different ones.
@@ -296,7 +295,7 @@ class ShardedState(ObjectState):
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
-        self._check_room(layout)
+        self._memory.check_room(layout, shard)
         self._seal(writing or self._write(captured, layout, is_first=True))
         barrier()
         _native.all_sealed()
@@ -332,7 +331,7 @@ class ShardedState(ObjectState):
         self._prepared = captured, layout
         assert self._divisions is not None
         self._divisions.check(layout)
-        self._check_room(layout)
+        self._memory.check_room(layout, self._divisions.shard)
         super()._agree()
 
     def _settle(self) -> None:
@@ -360,10 +359,7 @@ class ShardedState(ObjectState):
         self.data_rank, self.data_size = 0, 1
         #: Whether this worker was in an earlier round, so that its reset callbacks have run.
         self._is_survivor = False
-        #: The layout for whose commits there is memory.
-        self._has_room_for = 0
-        #: The layout for which memory is provided for the loss of a worker.
-        self._is_ready_for = 0
+        self._memory.begin_round()
         self._layout = None
         self._prepared = self._writing = None
         self._lost = self._base = None
@@ -387,27 +383,14 @@ class ShardedState(ObjectState):
         check_group(self._dimensions, self._divisions.shards, self._divisions.shard)
         return captured, layout
 
-    def _check_room(self, layout: _native.Layout) -> None:
-        """Looks for memory once for each layout, which is the same in all workers. All workers call it."""
-        assert self._divisions is not None
-        if layout.hash != self._has_room_for:
-            if self._pool is not None:
-                free_for_commits(self._pool, layout, self._divisions.shard)
-            check_room(layout, self._divisions.shard)
-            self._has_room_for = layout.hash
-
     def _provide_for_loss(self, layout: _native.Layout) -> None:
-        """Provides memory for a round with fewer workers, once for each layout. It has a sealed commit."""
-        if self._pool is None or layout.hash == self._is_ready_for:
-            return
         assert self._divisions is not None
-        self._is_ready_for = layout.hash
         world, shard = _native.world(), self._divisions.shard
-        nbytes = larger = layout.nbytes(shard)
+        larger = layout.nbytes(shard)
         # Memory that is page-locked must not move.
         if self._device == "cpu" and world.replica_group_size is None:
-            larger = next_shard(self._dimensions, world.size, layout.shards, nbytes)
-        provide_for_loss(self._pool, layout, shard, larger - nbytes)
+            larger = next_shard(self._dimensions, world.size, layout.shards, larger)
+        self._memory.provide_for_loss(layout, shard, larger)
 
     def _reset_survivor(self) -> None:
         self._is_survivor = True
@@ -474,13 +457,7 @@ class ShardedState(ObjectState):
             if self._writing.is_copied():
                 self._settle()
 
-    def _has_room_alone(self, layout: _native.Layout) -> bool:
-        """Whether the commits of this worker need no memory that others may need."""
-        assert self._divisions is not None
-        growth, _ = _native.memory_for_commits(layout, self._divisions.shard, 0)
-        return growth == 0
-
-    def _fill(self, base: _native.DividedBase, pool: _native.PagePool) -> tuple[int, int]:
+    def _fill(self, base: _native.DividedBase) -> tuple[int, int]:
         """Gives model, optimizer and values the contents of a commit. Returns its bytes, and those from other hosts.
 
         Tensors that were allocated just now take pages of the pool.
@@ -495,7 +472,7 @@ class ShardedState(ObjectState):
         captured, layout = self._prepare()
         assert self._divisions is not None
         new = [tensor for name, tensor in captured.tensors.items() if self._begins_empty or is_of_optimizer(name)]
-        pool.give(in_place(new))
+        self._memory.pool.give(in_place(new))
         host = HostBuffers(self._divisions.tensors(captured))
         copied = base.fill(layout, self._divisions.by_rank, host.buffers(), _copy_threads())
         host.write_back()
