@@ -142,6 +142,39 @@ fn a_worker_without_a_request_in_flight_is_told() {
 }
 
 /// As after the loss of a host: the worker may be there before the server.
+/// The answers to a dead worker and to the one in its place have the same id, customer and timestamp.
+#[test]
+fn a_late_answer_to_a_dead_worker_is_not_taken_by_the_one_in_its_place() {
+    for more in [
+        &[][..],
+        &[
+            ("PS_RESEND", "1"),
+            ("PS_RESEND_TIMEOUT", "20"),
+            ("PS_DROP_MSG", "30"),
+        ],
+    ] {
+        let variables = [&[("ELASTICRUN_PS_REPLACE_TIMEOUT", "60")], more].concat();
+        let port = free_port();
+        let start = |role| Node::start(role, "late", port, (1, 1), &variables);
+        let (scheduler, mut server, first) = (start("scheduler"), start("server"), start("worker"));
+        let asked = server.expect("asked 1 at ");
+        first.signal(Signal::SIGKILL);
+        drop(first.end());
+        let mut second = start("worker");
+        second.expect("rank 0 recovery true");
+        assert_eq!(
+            server.expect("asked 2 at "),
+            asked.replace("asked 1", "asked 2")
+        );
+        server.write_line();
+        second.expect("got [2.0]");
+        for (role, lines) in finish(vec![scheduler, server, second]) {
+            let failed = lines.iter().any(|line| line.starts_with("error"));
+            assert!(!failed, "{role}: {lines:?}");
+        }
+    }
+}
+
 #[test]
 fn a_server_and_a_worker_are_replaced_together() {
     for worker_first in [true, false] {

@@ -35,6 +35,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "priority" => traps::priority(&start()?),
         "idle" => traps::idle(&start()?),
         "replaced" => traps::replaced(&start()?),
+        "late" => traps::late(&start()?),
         "until-lost" => traps::until_lost(&start()?),
         "optimizer" => training::optimizer(&start()?),
         "stale" => training::stale(&start()?),

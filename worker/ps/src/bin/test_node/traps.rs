@@ -8,9 +8,9 @@ use std::{
 };
 
 use elasticrun_ps::{
-    ALL_NODES, Array, Error, Expect, Handler, KeyError, KvPairs, KvServer, KvWorker, NodeId,
-    Options, Postoffice, Refusal, RequestMeta, RequestOptions, Role, SliceError, SummingHandler,
-    WORKER_GROUP,
+    ALL_NODES, Answer, Array, Error, Expect, Handler, KeyError, KvPairs, KvServer, KvWorker,
+    NodeId, Options, Postoffice, Refusal, RequestMeta, RequestOptions, Role, SliceError,
+    SummingHandler, WORKER_GROUP,
 };
 
 use crate::{ensure, scenarios::spread};
@@ -369,6 +369,40 @@ pub(crate) fn idle(postoffice: &Postoffice) -> Result<(), Error> {
                 }
             };
             ensure(found == [0.0], || format!("{found:?}"))?;
+        }
+    }
+    postoffice.finalize()
+}
+
+/// A server answers each pull with the number of the pull, all of them once the test says so.
+pub(crate) fn late(postoffice: &Postoffice) -> Result<(), Error> {
+    println!(
+        "rank {} recovery {}",
+        postoffice.my_rank(),
+        postoffice.is_recovery()
+    );
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => {
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let keeps = asked.clone();
+            let keep = move |meta: &RequestMeta, _: KvPairs<'_, f32>, _: &KvServer<f32>| {
+                let mut asked = keeps.lock().unwrap_or_else(PoisonError::into_inner);
+                asked.push(meta.clone());
+                println!("asked {} at {}", asked.len(), meta.timestamp());
+            };
+            let server = KvServer::<f32>::new(postoffice, 0, keep)?;
+            wait_for_line();
+            let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            for (meta, number) in asked.iter().zip(1_u8..) {
+                let values = Array::from(vec![f32::from(number)]);
+                server.respond(meta, Answer { values, lens: None });
+            }
+        }
+        Role::Worker => {
+            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
+            let values = kv.pull([1], 1)?.wait()?.values;
+            println!("got {values:?}");
         }
     }
     postoffice.finalize()
