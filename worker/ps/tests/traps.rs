@@ -110,6 +110,30 @@ fn a_killed_server_is_named_at_once() {
     lost(Signal::SIGKILL, "it closed the connection");
 }
 
+/// The one that has ended because of it is not dialled, and not named.
+#[test]
+fn a_killed_server_is_named_when_the_other_one_has_ended() {
+    let told = "told lost server 1: it closed the connection";
+    let nodes = start("idle", 2, 2, PATIENT);
+    let (mut servers, mut others): (Vec<_>, Vec<_>) =
+        nodes.into_iter().partition(|node| node.role == "server");
+    let [one, other] = of_role(&mut others, "worker").try_into().ok().unwrap();
+    one.expect("pushed");
+    other.expect("pushed");
+    let has_the_key = |server: &mut Node| server.expect("rank ").starts_with("rank 0");
+    let index = servers.iter_mut().position(has_the_key).unwrap();
+    let server = servers.remove(index);
+    servers[0].signal(Signal::SIGKILL);
+    other.write_line();
+    other.expect("told ");
+    // The server waits for both at its end.
+    other.signal(Signal::SIGKILL);
+    let (status, lines) = server.end();
+    assert_eq!(status.code(), Some(3), "{lines:?}");
+    one.write_line();
+    assert_eq!(one.expect("told "), told);
+}
+
 #[test]
 fn a_stopped_server_is_named_after_the_heartbeat_timeout() {
     lost(Signal::SIGSTOP, "nothing was heard of it for 4s");

@@ -225,10 +225,9 @@ impl Node {
             self.fail_waiting(process, &Error::Finalized);
             return;
         }
-        if self.has_left(peer) {
+        if let Some(why) = self.why_left(peer) {
             // It is not dead, but it will answer nothing any more.
-            let reason = "it has ended".to_owned();
-            self.fail_waiting(process, &Error::NodeLost { node: peer, reason });
+            self.fail_waiting(process, &why);
             return;
         }
         if self.elastic.is_some() && self.scheduler.is_none() && peer != SCHEDULER {
@@ -248,7 +247,17 @@ impl Node {
 
     /// Whether a node has said goodbye.
     pub(crate) fn has_left(&self, peer: NodeId) -> bool {
-        lock(&self.waiting).left.contains(&peer)
+        lock(&self.waiting).left.contains_key(&peer)
+    }
+
+    /// Why a node has said goodbye, if it has: because of a death that it named, or of itself.
+    pub(super) fn why_left(&self, peer: NodeId) -> Option<Error> {
+        let named = lock(&self.waiting).left.get(&peer).cloned()?;
+        let (node, reason) = named.map_or_else(
+            || (peer, "it has ended".to_owned()),
+            |death| (death.node, death.reason),
+        );
+        Some(Error::NodeLost { node, reason })
     }
 
     /// Dials all servers.

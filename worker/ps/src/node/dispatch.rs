@@ -283,7 +283,9 @@ impl Node {
                 // First: they are why this node ends.
                 self.died(&deaths);
                 if let Some(peer) = connection.peer() {
-                    lock(&self.waiting).left.insert(peer);
+                    lock(&self.waiting)
+                        .left
+                        .insert(peer, deaths.first().cloned());
                     for app in self.registry.apps() {
                         app.node_left(peer);
                     }

@@ -226,6 +226,14 @@ impl Node {
         if self.is_stopped() {
             return Err(Error::Finalized);
         }
+        // It does not listen any more.
+        let why_left = match self.elastic {
+            Some(_) => None,
+            None => self.why_left(to),
+        };
+        if let Some(why) = why_left {
+            return Err(why);
+        }
         let address = self.address_of(to)?;
         self.dial(to, address, self.options.heartbeat_timeout)
     }

@@ -1,12 +1,12 @@
 //! What threads of the program wait for: the roster, barriers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::{Control, Node, lock};
+use super::{Control, Node, control::Death, lock};
 use crate::{
     core::node::{Group, NodeId, Recipients, SCHEDULER},
     error::Error,
@@ -17,8 +17,8 @@ use crate::{
 pub(super) struct Waiting {
     pub(super) refused: Option<String>,
     pub(super) scheduler_lost: Option<Error>,
-    /// Nodes that have ended well.
-    pub(super) left: BTreeSet<NodeId>,
+    /// Nodes that have said goodbye, each with a death that it has named.
+    pub(super) left: BTreeMap<NodeId, Option<Death>>,
     barriers: BTreeMap<Group, BarrierState>,
 }
 

@@ -356,7 +356,7 @@ pub(crate) fn idle(postoffice: &Postoffice) -> Result<(), Error> {
             println!("pushed");
             wait_for_line();
             let told = match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
-                Err(Error::NodeLost { .. }) => "lost".to_owned(),
+                Err(error @ Error::NodeLost { .. }) => error.to_string(),
                 other => format!("{other:?}"),
             };
             println!("told {told}");

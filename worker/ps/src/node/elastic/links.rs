@@ -101,8 +101,7 @@ impl Node {
     pub(in crate::node) fn dial_until_dead(self: &Arc<Self>, to: NodeId) {
         let start = Instant::now();
         loop {
-            let gone =
-                self.processes.why_lost(to).is_some() || lock(&self.waiting).left.contains(&to);
+            let gone = self.processes.why_lost(to).is_some() || self.has_left(to);
             if gone || self.is_stopped() {
                 return;
             }
