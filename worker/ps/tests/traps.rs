@@ -110,28 +110,30 @@ fn a_killed_server_is_named_at_once() {
     lost(Signal::SIGKILL, "it closed the connection");
 }
 
-/// The one that has ended because of it is not dialled, and not named.
+/// The other server has ended because a worker has, and that one because of the killed server.
 #[test]
-fn a_killed_server_is_named_when_the_other_one_has_ended() {
-    let told = "told lost server 1: it closed the connection";
-    let nodes = start("idle", 2, 2, PATIENT);
+fn a_killed_server_is_named_after_all_others_have_ended() {
+    let nodes = start("asks-once", 2, 2, PATIENT);
     let (mut servers, mut others): (Vec<_>, Vec<_>) =
         nodes.into_iter().partition(|node| node.role == "server");
-    let [one, other] = of_role(&mut others, "worker").try_into().ok().unwrap();
-    one.expect("pushed");
-    other.expect("pushed");
-    let has_the_key = |server: &mut Node| server.expect("rank ").starts_with("rank 0");
-    let index = servers.iter_mut().position(has_the_key).unwrap();
+    let of_rank_0 = |node: &mut Node| node.expect("rank ") == "rank 0";
+    let index = servers.iter_mut().position(of_rank_0).unwrap();
     let server = servers.remove(index);
+    for worker in of_role(&mut others, "worker") {
+        worker.expect("pushed");
+    }
     servers[0].signal(Signal::SIGKILL);
-    other.write_line();
-    other.expect("told ");
-    // The server waits for both at its end.
-    other.signal(Signal::SIGKILL);
+    let expected = "error: lost server 1: it closed the connection";
+    let index = others.iter().position(|node| node.role == "worker");
+    let mut one = others.remove(index.unwrap());
+    one.write_line();
+    let (_, lines) = one.end();
+    assert_eq!(lines.last().unwrap(), expected);
     let (status, lines) = server.end();
     assert_eq!(status.code(), Some(3), "{lines:?}");
-    one.write_line();
-    assert_eq!(one.expect("told "), told);
+    let other = &mut of_role(&mut others, "worker")[0];
+    other.write_line();
+    assert_eq!(other.expect("error: "), expected);
 }
 
 #[test]

@@ -67,6 +67,9 @@ pub(crate) enum Control {
         group: Group,
         number: u64,
         dead: Vec<NodeId>,
+        /// Losses that explain why nodes have ended.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        because: Vec<Death>,
     },
     /// A sign of life. The scheduler answers with the same.
     Heartbeat,
@@ -79,6 +82,9 @@ pub(crate) enum Control {
     Bye {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         deaths: Vec<Death>,
+        /// Losses that explain why it ends. They may be its own alone, so others do not act on them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        because: Vec<Death>,
         /// Whether all nodes have met before.
         #[serde(default)]
         finished: bool,

@@ -250,7 +250,7 @@ impl Node {
         lock(&self.waiting).left.contains_key(&peer)
     }
 
-    /// Why a node has said goodbye, if it has: because of a death that it named, or of itself.
+    /// Why a node has said goodbye, if it has: because of a loss that it named, or of itself.
     pub(super) fn why_left(&self, peer: NodeId) -> Option<Error> {
         let named = lock(&self.waiting).left.get(&peer).cloned()?;
         let (node, reason) = named.map_or_else(

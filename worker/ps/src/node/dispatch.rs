@@ -273,19 +273,23 @@ impl Node {
                 group,
                 number,
                 dead,
+                because,
             } => {
+                self.processes.name(&because);
                 lock(&self.waiting).released(group, number, dead);
                 self.changed.notify_all();
             }
             Control::Dead { deaths } => self.declared_dead(deaths),
             Control::Members { members } if self.elastic.is_none() => self.members_came(&members),
-            Control::Bye { deaths, .. } => {
+            Control::Bye {
+                deaths, because, ..
+            } => {
                 // First: they are why this node ends.
                 self.died(&deaths);
+                self.processes.name(&because);
                 if let Some(peer) = connection.peer() {
-                    lock(&self.waiting)
-                        .left
-                        .insert(peer, deaths.first().cloned());
+                    let why = deaths.first().or(because.first()).cloned();
+                    lock(&self.waiting).left.insert(peer, why);
                     for app in self.registry.apps() {
                         app.node_left(peer);
                     }

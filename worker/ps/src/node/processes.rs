@@ -34,6 +34,9 @@ pub(super) struct Processes {
     known: Mutex<BTreeMap<NodeId, Known>>,
     /// The deaths that the scheduler has declared.
     declared: Mutex<Vec<Death>>,
+    /// Losses that others have named at their end. They explain it, and nothing else: another node may be cut off from one that
+    /// this node reaches.
+    named: Mutex<Vec<Death>>,
     /// Whether `unnoticed` is set anywhere.
     has_news: AtomicBool,
 }
@@ -108,6 +111,31 @@ impl Processes {
     /// Notes deaths that are declared, for the goodbye of this node.
     pub(super) fn declare(&self, deaths: &[Death]) {
         lock(&self.declared).extend_from_slice(deaths);
+    }
+
+    /// Notes losses that others have named at their end.
+    pub(super) fn name(&self, losses: &[Death]) {
+        let mut named = lock(&self.named);
+        for loss in losses {
+            if !named.contains(loss) {
+                named.push(loss.clone());
+            }
+        }
+    }
+
+    /// Losses that explain why nodes end: those that others have named, then those of this node.
+    pub(super) fn reasons(&self) -> Vec<Death> {
+        let mut reasons = lock(&self.named).clone();
+        for (&node, process) in lock(&self.known).iter() {
+            if let Some(Error::NodeLost { reason, .. }) = &process.lost {
+                reasons.push(Death {
+                    node,
+                    incarnation: process.incarnation,
+                    reason: reason.clone(),
+                });
+            }
+        }
+        reasons
     }
 
     /// Notes that a process is lost. Returns whether that is news: the first reason counts, as a broken connection may follow from it.
@@ -258,6 +286,17 @@ impl Node {
             None => lock(&self.processes.declared).clone(),
         };
         let finished = self.finished.load(Ordering::SeqCst);
-        Control::Bye { deaths, finished }
+        // What is lost may be replaced.
+        let explains =
+            !finished && self.elastic.is_none() && self.options.replace_timeout.is_zero();
+        let because = match explains {
+            true => self.processes.reasons(),
+            false => Vec::new(),
+        };
+        Control::Bye {
+            deaths,
+            because,
+            finished,
+        }
     }
 }

@@ -90,7 +90,11 @@ impl Node {
             Control::Heartbeat => {
                 let _ = self.send_control(connection, &Control::Heartbeat);
             }
-            Control::Bye { finished, .. } => {
+            Control::Bye {
+                because, finished, ..
+            } => {
+                // First: the barriers that end now say so.
+                self.processes.name(&because);
                 if let Some(process) = connection.process() {
                     let peer = process.0;
                     if !finished && !self.options.replace_timeout.is_zero() {
@@ -107,6 +111,7 @@ impl Node {
                 // This node knows better who is dead.
                 return Some(Control::Bye {
                     deaths: Vec::new(),
+                    because,
                     finished,
                 });
             }
@@ -137,6 +142,10 @@ impl Node {
             group: release.group,
             number: release.number,
             dead: release.dead.clone(),
+            because: match release.dead.is_empty() {
+                true => Vec::new(),
+                false => self.processes.reasons(),
+            },
         };
         self.log(1, || format!("{release:?}"));
         for node in &release.waiting {

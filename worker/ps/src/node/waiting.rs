@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Waiting {
     pub(super) refused: Option<String>,
     pub(super) scheduler_lost: Option<Error>,
-    /// Nodes that have said goodbye, each with a death that it has named.
+    /// Nodes that have said goodbye, each with a loss that explains it.
     pub(super) left: BTreeMap<NodeId, Option<Death>>,
     barriers: BTreeMap<Group, BarrierState>,
 }

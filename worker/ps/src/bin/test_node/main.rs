@@ -36,6 +36,7 @@ fn run(scenario: &str) -> Result<(), Error> {
         "idle" => traps::idle(&start()?),
         "replaced" => traps::replaced(&start()?),
         "late" => traps::late(&start()?),
+        "asks-once" => traps::asks_once(&start()?),
         "until-lost" => traps::until_lost(&start()?),
         "optimizer" => training::optimizer(&start()?),
         "stale" => training::stale(&start()?),

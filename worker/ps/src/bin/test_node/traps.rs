@@ -292,6 +292,26 @@ pub(crate) fn until_lost(postoffice: &Postoffice) -> Result<(), Error> {
     }
 }
 
+/// Workers push, and pull from all servers once the test says so.
+pub(crate) fn asks_once(postoffice: &Postoffice) -> Result<(), Error> {
+    println!("rank {}", postoffice.my_rank());
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => {
+            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
+        }
+        Role::Worker => {
+            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
+            let keys = Array::from(spread(1000));
+            kv.wait(kv.push(&keys, vec![1.0; 1000])?)?;
+            println!("pushed");
+            wait_for_line();
+            kv.pull(&keys, 1)?.wait()?;
+        }
+    }
+    postoffice.finalize()
+}
+
 /// Workers push and pull until they are told to end, and go on after a node was lost and replaced.
 pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
     let (rank, recovery) = (postoffice.my_rank(), postoffice.is_recovery());
@@ -356,7 +376,7 @@ pub(crate) fn idle(postoffice: &Postoffice) -> Result<(), Error> {
             println!("pushed");
             wait_for_line();
             let told = match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
-                Err(error @ Error::NodeLost { .. }) => error.to_string(),
+                Err(Error::NodeLost { .. }) => "lost".to_owned(),
                 other => format!("{other:?}"),
             };
             println!("told {told}");
