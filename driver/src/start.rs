@@ -141,7 +141,7 @@ pub async fn run(mut begin: Begin, mut signals: Signals) -> anyhow::Result<u8> {
         },
         silence: lease.silence(),
         orphan_timeout: settings.timeouts.orphan,
-        keep_timeout: lease.keep() + settings.timeouts.orphan,
+        away_timeout: lease.fence() + lease.keep(),
         clock: clock.clone(),
         control: control_in,
         output: console.clone(),

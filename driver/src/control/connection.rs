@@ -109,6 +109,8 @@ pub(super) async fn serve(
         why = read(reader, frames, &host, instance, port) => why,
         () = close.cancelled() => "closed by the driver".into(),
     };
+    // Whatever the reason, the machine may be gone. An agent that lives opens its connections again.
+    port.side_connections.fell_silent(&host);
     let _ = port
         .control
         .send(Input::Lost {
@@ -180,10 +182,7 @@ async fn read(
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => return format!("the connection to its agent failed: {error}"),
-            None => {
-                port.side_connections.fell_silent(host);
-                return format!("its agent was silent for {:?}", port.silence);
-            }
+            None => return format!("its agent was silent for {:?}", port.silence),
         }
     }
 }

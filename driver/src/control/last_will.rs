@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 
 use super::{Input, Port};
 
-/// Waits for the message, until the connection ends or the driver does, or until a silent host has had the time in which its agent
-/// ends by itself.
+/// Waits for the message, until the connection ends or the driver does, or until the host has been away for so long that it counts as
+/// lost.
 ///
 /// # Errors
 /// The connection has failed, or what came is no such message. An end without a message is none: the agent has ended in order,
@@ -29,8 +29,9 @@ pub(super) async fn serve(
     tracing::debug!(%host, "the death of an agent would be reported");
     let open = port.side_connections.open(host.clone(), instance);
     let read = tokio::select! {
+        biased;
         read = opening::read::<LastWill>(&mut stream, &mut frames) => read,
-        () = open.given_up(port.keep_timeout, &port.stop) => return Ok(()),
+        () = open.given_up(port.away_timeout, &port.stop) => return Ok(()),
         () = port.stop.cancelled() => return Ok(()),
     };
     let LastWill { why } = match read {

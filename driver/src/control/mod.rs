@@ -86,8 +86,8 @@ pub struct Port {
     pub silence: Duration,
     /// How long workers go on without the driver.
     pub orphan_timeout: Duration,
-    /// How long an agent keeps its workers whose driver does not answer.
-    pub keep_timeout: Duration,
+    /// How long a host without a connection may be away before it counts as lost.
+    pub away_timeout: Duration,
     /// The driver's time.
     pub clock: Clock,
     /// Takes control messages.

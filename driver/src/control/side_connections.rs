@@ -1,8 +1,8 @@
 //! Which connections beside the control connections are those of silent hosts.
 //!
 //! A host that is gone closes no connection, and a stopped agent does not either. Its connections for output and for its last will
-//! have bytes at most for a moment, and then hold descriptors. So the connections that a host had when it fell silent are
-//! marked. A host that returns opens new ones.
+//! have bytes at most for a moment, and then hold descriptors. So the connections that a host had at the end of its control
+//! connection are marked. A host that returns opens new ones.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ impl SideConnections {
         }
     }
 
-    /// Marks the connections that a host has now: it is silent.
+    /// Marks the connections that a host has now: its control connection has ended.
     pub(super) fn fell_silent(&self, host: &HostId) {
         let marks = self.hosts().remove(host);
         for mark in marks.into_iter().flatten() {

@@ -201,8 +201,8 @@ pub(crate) async fn serve(
     if agent.end == Some(End::ShutDown) {
         agent.notices.host_left().await;
     }
-    // A driver that has ended its agents may close this connection before it has read all output.
-    let has_driver = agent.link.is_some() || agent.end == Some(End::ShutDown);
+    // A driver without a connection to this agent may still take its output.
+    let has_driver = !agent.machine.driver_is_gone();
     agent.output.finish(has_driver).await;
     tasks.shutdown().await;
     reaper.dismiss();

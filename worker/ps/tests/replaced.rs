@@ -141,7 +141,6 @@ fn a_worker_without_a_request_in_flight_is_told() {
     finish(vec![scheduler, server, worker]);
 }
 
-/// As after the loss of a host: the worker may be there before the server.
 /// The answers to a dead worker and to the one in its place have the same id, customer and timestamp.
 #[test]
 fn a_late_answer_to_a_dead_worker_is_not_taken_by_the_one_in_its_place() {
@@ -175,6 +174,7 @@ fn a_late_answer_to_a_dead_worker_is_not_taken_by_the_one_in_its_place() {
     }
 }
 
+/// As after the loss of a host: the worker may be there before the server.
 #[test]
 fn a_server_and_a_worker_are_replaced_together() {
     for worker_first in [true, false] {

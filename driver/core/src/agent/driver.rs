@@ -129,12 +129,17 @@ impl Machine {
         }
     }
 
+    /// Whether the driver is gone: the connection has ended, and the machine at its address runs no driver of this job.
+    pub fn driver_is_gone(&self) -> bool {
+        self.closed && self.refused
+    }
+
     /// When the workers are ended because the driver is absent.
     pub(super) fn orphan_deadline(&self) -> Option<Time> {
         let ends = !self.ending && !planted(Mutant::OrphansTrainOn);
         let since = self.orphan_since.filter(|_| ends)?;
         let keep = self.setup.keep_timeout;
-        let is_gone = self.closed && (self.refused || !self.outbox.keeps);
+        let is_gone = self.driver_is_gone() || self.closed && !self.outbox.keeps;
         let until = if is_gone || keep.is_zero() {
             since
         } else {

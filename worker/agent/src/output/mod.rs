@@ -8,7 +8,7 @@
 //!   Then bytes are dropped, and the next piece has their number.
 //! - O2 The last bytes are not lost: the pipes of an ended process are read to the end before its exit is
 //!   reported. If a descendant holds a pipe open, the report waits for `DRAIN_TIMEOUT` only, and the pump goes on. At
-//!   its end the agent sends what is left as long as the driver reads. An agent that has lost its driver tries once.
+//!   its end the agent sends what is left as long as the driver reads. If the driver is gone, it tries once.
 //! - O3 Memory is bounded by `queue::CAPACITY`, and an extra for the last bytes of ended processes.
 //! - O4 The pieces of a stream are its bytes. Nothing is added.
 
@@ -125,8 +125,8 @@ impl Output {
     }
 
     /// Sends the remaining pieces, closes the connection and ends the thread. Gives up once the driver has read nothing
-    /// for [`AgentOptions::output_timeout`](crate::AgentOptions::output_timeout). Without a driver it gives up at the first
-    /// failure.
+    /// for [`AgentOptions::output_timeout`](crate::AgentOptions::output_timeout). If the driver is gone,
+    /// it gives up at the first failure.
     pub(crate) async fn finish(mut self, has_driver: bool) {
         let (done, finished) = oneshot::channel();
         self.send(OutputCommand::Finish { has_driver, done });

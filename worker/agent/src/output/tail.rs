@@ -1,4 +1,7 @@
 //! The last lines of a process, for the report of its exit.
+//!
+//! Each stream keeps half of them, if it has as many. The streams are read apart, so standard output that was printed before a
+//! traceback may be read behind it.
 
 use std::{collections::VecDeque, mem};
 
@@ -11,12 +14,18 @@ const WIDTH: usize = 500;
 /// Bytes that hold [`WIDTH`] characters.
 const MAX_LINE: usize = 4 * WIDTH;
 
-/// The last lines of a process, of both streams in the order in which the lines ended.
+/// The last lines of a process, of both streams in the order in which the lines were read.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    lines: VecDeque<String>,
+    lines: VecDeque<Line>,
     stdout: OpenLine,
     stderr: OpenLine,
+}
+
+#[derive(Debug)]
+struct Line {
+    is_stderr: bool,
+    text: String,
 }
 
 impl Tail {
@@ -31,37 +40,41 @@ impl Tail {
             return open.push(piece);
         };
         open.push(&piece[..end]);
-        let line = open.take();
-        add(&mut self.lines, line);
+        let text = open.take();
+        add(&mut self.lines, stderr, text);
         // Of many whole lines only the last are looked at.
         let mut last = piece[end + 1..].rsplit(|byte| *byte == b'\n');
         let rest = last.next().unwrap_or_default();
         let last: Vec<_> = last.take(LINES).collect();
         for line in last.into_iter().rev() {
             open.push(line);
-            let line = open.take();
-            add(&mut self.lines, line);
+            let text = open.take();
+            add(&mut self.lines, stderr, text);
         }
         open.push(rest);
     }
 
     /// The lines, oldest first. Lines without an end are the last.
     pub(super) fn take(&mut self) -> Vec<String> {
-        for open in [&mut self.stdout, &mut self.stderr] {
+        for (is_stderr, open) in [(false, &mut self.stdout), (true, &mut self.stderr)] {
             if !open.0.is_empty() {
-                let line = open.take();
-                add(&mut self.lines, line);
+                let text = open.take();
+                add(&mut self.lines, is_stderr, text);
             }
         }
-        mem::take(&mut self.lines).into()
+        let lines = mem::take(&mut self.lines).into_iter();
+        lines.map(|line| line.text).collect()
     }
 }
 
-fn add(lines: &mut VecDeque<String>, line: String) {
-    if lines.len() == LINES {
-        lines.pop_front();
+fn add(lines: &mut VecDeque<Line>, is_stderr: bool, text: String) {
+    lines.push_back(Line { is_stderr, text });
+    if lines.len() > LINES {
+        let of_stderr = lines.iter().filter(|line| line.is_stderr).count();
+        let longer = of_stderr > LINES / 2;
+        let oldest = lines.iter().position(|line| line.is_stderr == longer);
+        lines.remove(oldest.unwrap_or_default());
     }
-    lines.push_back(line);
 }
 
 /// The beginning of a line: what a terminal shows of it. A carriage return replaces what is before it.
@@ -111,6 +124,25 @@ mod tests {
         assert_eq!(&lines[..2], ["14", "15"]);
         assert_eq!(&lines[16..19], ["a", "", "b"]);
         assert_eq!(lines[19].len(), WIDTH);
+    }
+
+    #[test]
+    fn each_stream_keeps_half_of_the_lines() {
+        let mut tail = Tail::default();
+        for line in 0..30 {
+            tail.push(true, format!("e{line}\n").as_bytes());
+        }
+        for line in 0..9 {
+            tail.push(false, format!("o{line}\n").as_bytes());
+        }
+        assert_eq!(tail.lines[0].text, "e19");
+        for line in 9..30 {
+            tail.push(false, format!("o{line}\n").as_bytes());
+        }
+        let lines = tail.take();
+        assert_eq!(lines.len(), LINES);
+        assert_eq!((&*lines[0], &*lines[9]), ("e20", "e29"));
+        assert_eq!((&*lines[10], &*lines[19]), ("o20", "o29"));
     }
 
     #[test]

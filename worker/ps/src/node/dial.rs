@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Node, OF_NODE, lock};
+use super::{Death, Node, OF_NODE, lock};
 use crate::{
     core::{
         frame::FrameError,
@@ -210,33 +210,39 @@ impl Node {
             reason: reason.clone(),
         });
         self.link_down(peer, connection);
+        let is_other = |current: &Arc<Connection>| !Arc::ptr_eq(current, connection);
+        if lock(&self.connections).get(&peer).is_some_and(is_other) {
+            // The other one of two that were dialled at once is in use.
+            return;
+        }
+        let is_stopped = self.is_stopped();
+        let why_left = self.why_left(peer);
+        // Whether it is dead, the scheduler says.
+        let may_live = self.elastic.is_some() && self.scheduler.is_none() && peer != SCHEDULER;
+        if !is_stopped && why_left.is_none() && !may_live {
+            // First: a node without a connection is dialled, unless it is lost.
+            self.lose(process, &reason);
+        }
         {
             let mut connections = lock(&self.connections);
-            match connections.get(&peer) {
-                Some(current) if Arc::ptr_eq(current, connection) => {
-                    connections.remove(&peer);
-                }
-                // The other one of two that were dialled at once is in use.
-                Some(_) => return,
-                None => {}
+            if !connections.get(&peer).is_some_and(is_other) {
+                connections.remove(&peer);
             }
         }
-        if self.is_stopped() {
+        if is_stopped {
             self.fail_waiting(process, &Error::Finalized);
             return;
         }
-        if let Some(why) = self.why_left(peer) {
+        if let Some(why) = why_left {
             // It is not dead, but it will answer nothing any more.
             self.fail_waiting(process, &why);
             return;
         }
-        if self.elastic.is_some() && self.scheduler.is_none() && peer != SCHEDULER {
-            // Whether it is dead, the scheduler says.
+        if may_live {
             self.log(1, || format!("lost the connection to {peer}: {reason}"));
             self.dial_later(peer);
             return;
         }
-        self.lose(process, &reason);
         if peer == SCHEDULER {
             self.elastic_death(peer);
         }
@@ -245,19 +251,26 @@ impl Node {
         }
     }
 
-    /// Whether a node has said goodbye.
+    /// Whether the process that has the id of a node has said goodbye.
     pub(crate) fn has_left(&self, peer: NodeId) -> bool {
-        lock(&self.waiting).left.contains_key(&peer)
+        self.why_left(peer).is_some()
     }
 
-    /// Why a node has said goodbye, if it has: because of a loss that it named, or of itself.
+    /// Why requests to a node fail that has said goodbye, if it has.
     pub(super) fn why_left(&self, peer: NodeId) -> Option<Error> {
-        let named = lock(&self.waiting).left.get(&peer).cloned()?;
-        let (node, reason) = named.map_or_else(
-            || (peer, "it has ended".to_owned()),
-            |death| (death.node, death.reason),
-        );
-        Some(Error::NodeLost { node, reason })
+        let incarnation = self.processes.incarnation(peer);
+        let waiting = lock(&self.waiting);
+        let goodbye = waiting.left.get(&peer)?;
+        if goodbye.incarnation != incarnation {
+            return None;
+        }
+        let reason = match &goodbye.loss {
+            Some(Death { node, reason, .. }) => {
+                format!("it has ended after the loss of {node} ({reason})")
+            }
+            None => "it has ended".to_owned(),
+        };
+        Some(Error::NodeLost { node: peer, reason })
     }
 
     /// Dials all servers.

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 
-use super::{Control, Node, Roster, addresses, lock, registry::Parked};
+use super::{Control, Node, Roster, addresses, lock, registry::Parked, waiting::Goodbye};
 use crate::{
     core::{
         frame::{FAILURE, Header, Kind, REQUEST},
@@ -287,9 +287,14 @@ impl Node {
                 // First: they are why this node ends.
                 self.died(&deaths);
                 self.processes.name(&because);
-                if let Some(peer) = connection.peer() {
-                    let why = deaths.first().or(because.first()).cloned();
-                    lock(&self.waiting).left.insert(peer, why);
+                if let Some((peer, incarnation)) = connection.process() {
+                    let loss = match self.options.replace_timeout.is_zero() {
+                        true => deaths.first().or(because.first()).cloned(),
+                        // What is lost may have been replaced.
+                        false => None,
+                    };
+                    let goodbye = Goodbye { incarnation, loss };
+                    lock(&self.waiting).said_goodbye(peer, goodbye);
                     for app in self.registry.apps() {
                         app.node_left(peer);
                     }

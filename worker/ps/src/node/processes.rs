@@ -256,7 +256,6 @@ impl Node {
         if process.1 > known {
             // First, so that nothing fails that waits for the new one.
             self.lose((node, known), "another process has taken its place");
-            lock(&self.waiting).left.remove(&node);
         }
         if process.1 > 0 && self.processes.note(process, address) {
             self.log(1, || format!("{node} has come back"));

@@ -17,9 +17,18 @@ use crate::{
 pub(super) struct Waiting {
     pub(super) refused: Option<String>,
     pub(super) scheduler_lost: Option<Error>,
-    /// Nodes that have said goodbye, each with a loss that explains it.
-    pub(super) left: BTreeMap<NodeId, Option<Death>>,
+    /// Nodes that have said goodbye.
+    pub(super) left: BTreeMap<NodeId, Goodbye>,
     barriers: BTreeMap<Group, BarrierState>,
+}
+
+/// What a node has said at its end.
+#[derive(Debug)]
+pub(super) struct Goodbye {
+    /// Which process of its id.
+    pub(super) incarnation: u16,
+    /// A loss that it knew of.
+    pub(super) loss: Option<Death>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +40,14 @@ struct BarrierState {
 }
 
 impl Waiting {
+    /// Notes what a node has said at its end, unless a later process of its id has said so.
+    pub(super) fn said_goodbye(&mut self, node: NodeId, goodbye: Goodbye) {
+        let last = self.left.get(&node).map(|last| last.incarnation);
+        if last.is_none_or(|last| last <= goodbye.incarnation) {
+            self.left.insert(node, goodbye);
+        }
+    }
+
     pub(super) fn released(&mut self, group: Group, number: u64, dead: Vec<NodeId>) {
         let barrier = self.barriers.entry(group).or_default();
         barrier.released = barrier.released.max(number);

@@ -284,9 +284,8 @@ class ShardedState(ObjectState):
     def _seal_first(self) -> None:
         captured, layout = self._prepare()
         assert self._divisions is not None
-        shard = self._divisions.shard
         # Others may still build their model, so this copies first if it needs no further memory. It counts once it is sealed.
-        may_copy = self._memory.has_room_alone(layout, shard)
+        may_copy = self._memory.has_room_alone(layout, self._divisions.shard)
         writing = self._write(captured, layout, is_first=True) if may_copy else None
         self._divisions.check(layout)
         if not self._has_same_values(captured):
@@ -295,7 +294,7 @@ class ShardedState(ObjectState):
             self._broadcast()
             self._take_options(captured)
             captured, layout = self._prepare()
-        self._memory.check_room(layout, shard)
+        self._memory.check_room(layout, self._divisions.shard)
         self._seal(writing or self._write(captured, layout, is_first=True))
         barrier()
         _native.all_sealed()
