@@ -20,6 +20,21 @@ pub(crate) fn wait_for_line() {
     let _ = std::io::stdin().lock().lines().next();
 }
 
+/// Servers sum what is pushed, and each worker does this work.
+fn with_sums(
+    postoffice: &Postoffice,
+    work: impl FnOnce(&KvWorker<f32>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    match postoffice.role() {
+        Role::Scheduler => {}
+        Role::Server => {
+            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
+        }
+        Role::Worker => work(&KvWorker::new(postoffice, 0, 0)?)?,
+    }
+    postoffice.finalize()
+}
+
 /// Workers push at once, without a barrier at the start. Servers register their handler only when the test says so.
 pub(crate) fn first_millisecond() -> Result<(), Error> {
     let postoffice = Postoffice::start_async(Options::from_env()?)?;
@@ -117,88 +132,81 @@ fn mixed_lens(postoffice: &Postoffice) -> Result<(), Error> {
 
 /// Each mistake is an error with a name, and the next request works.
 pub(crate) fn bad_input(postoffice: &Postoffice) -> Result<(), Error> {
-    match postoffice.role() {
-        Role::Scheduler => {}
-        Role::Server => {
-            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
-        }
-        Role::Worker => {
-            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
-            let refused = |result: Result<_, Error>, fits: fn(&Error) -> bool| match result {
-                Err(error) if fits(&error) => {
-                    println!("{error}");
-                    Ok(())
+    with_sums(postoffice, |kv| {
+        let refused = |result: Result<_, Error>, fits: fn(&Error) -> bool| match result {
+            Err(error) if fits(&error) => {
+                println!("{error}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(()) => Err(Error::Options("wrong: it was accepted".to_owned())),
+        };
+        let push = |keys: &[u64], values: usize| kv.push(keys, vec![1.0; values]).map(drop);
+        refused(push(&[2, 1], 2), |error| {
+            matches!(error, Error::Keys(KeyError::Unsorted { .. }))
+        })?;
+        refused(push(&[2, 2], 2), |error| {
+            matches!(error, Error::Keys(KeyError::Repeated { .. }))
+        })?;
+        refused(push(&[2, 3], 3), |error| {
+            matches!(error, Error::Keys(KeyError::Uneven { .. }))
+        })?;
+        let none = kv.pull(Vec::new(), 1).map(drop);
+        refused(none, |error| matches!(error, Error::Keys(KeyError::Empty)))?;
+        let twice = KvWorker::<f32>::new(postoffice, 0, 0).map(drop);
+        refused(twice, |error| matches!(error, Error::CustomerExists { .. }))?;
+        let other = KvWorker::<i64>::new(postoffice, 0, 1)?;
+        let pushed = other.push([1], [1])?;
+        refused(other.wait(pushed), |error| {
+            matches!(
+                error,
+                Error::Refused {
+                    refusal: Refusal::TypeDiffers { .. },
+                    ..
                 }
-                Err(error) => Err(error),
-                Ok(()) => Err(Error::Options("wrong: it was accepted".to_owned())),
-            };
-            let push = |keys: &[u64], values: usize| kv.push(keys, vec![1.0; values]).map(drop);
-            refused(push(&[2, 1], 2), |error| {
-                matches!(error, Error::Keys(KeyError::Unsorted { .. }))
-            })?;
-            refused(push(&[2, 2], 2), |error| {
-                matches!(error, Error::Keys(KeyError::Repeated { .. }))
-            })?;
-            refused(push(&[2, 3], 3), |error| {
-                matches!(error, Error::Keys(KeyError::Uneven { .. }))
-            })?;
-            let none = kv.pull(Vec::new(), 1).map(drop);
-            refused(none, |error| matches!(error, Error::Keys(KeyError::Empty)))?;
-            let twice = KvWorker::<f32>::new(postoffice, 0, 0).map(drop);
-            refused(twice, |error| matches!(error, Error::CustomerExists { .. }))?;
-            let other = KvWorker::<i64>::new(postoffice, 0, 1)?;
-            let pushed = other.push([1], [1])?;
-            refused(other.wait(pushed), |error| {
-                matches!(
-                    error,
-                    Error::Refused {
-                        refusal: Refusal::TypeDiffers { .. },
-                        ..
-                    }
-                )
-            })?;
-            let unknown = kv.pull_with(
-                [1u64 << 40],
-                Expect::Unknown,
-                Vec::new(),
-                RequestOptions::default(),
-            )?;
-            refused(unknown.wait().map(drop), |error| {
-                matches!(
-                    error,
-                    Error::Refused {
-                        refusal: Refusal::BadRequest(_),
-                        ..
-                    }
-                )
-            })?;
-            let nobody = KvWorker::<f32>::new(postoffice, 9, 0)?;
-            let pushed = nobody.push([1], [1.0])?;
-            refused(nobody.wait(pushed), |error| {
-                matches!(
-                    error,
-                    Error::Refused {
-                        refusal: Refusal::NoHandler { app: 9, .. },
-                        ..
-                    }
-                )
-            })?;
-            kv.set_slicer(Arc::new(|keys, _| {
-                vec![
-                    (NodeId::server(0), 0..keys.len()),
-                    (NodeId::server(1), 0..1),
-                ]
-            }));
-            refused(push(&[1, 2], 2), |error| {
-                matches!(error, Error::Slices(SliceError::Overlap { .. }))
-            })?;
-            // All on one server, by a slicer.
-            kv.set_slicer(Arc::new(|keys, _| vec![(NodeId::server(1), 0..keys.len())]));
-            let pushed = kv.push([5, u64::MAX], [1.0, 2.0])?;
-            kv.wait(pushed)?;
-        }
-    }
-    postoffice.finalize()
+            )
+        })?;
+        let unknown = kv.pull_with(
+            [1u64 << 40],
+            Expect::Unknown,
+            Vec::new(),
+            RequestOptions::default(),
+        )?;
+        refused(unknown.wait().map(drop), |error| {
+            matches!(
+                error,
+                Error::Refused {
+                    refusal: Refusal::BadRequest(_),
+                    ..
+                }
+            )
+        })?;
+        let nobody = KvWorker::<f32>::new(postoffice, 9, 0)?;
+        let pushed = nobody.push([1], [1.0])?;
+        refused(nobody.wait(pushed), |error| {
+            matches!(
+                error,
+                Error::Refused {
+                    refusal: Refusal::NoHandler { app: 9, .. },
+                    ..
+                }
+            )
+        })?;
+        kv.set_slicer(Arc::new(|keys, _| {
+            vec![
+                (NodeId::server(0), 0..keys.len()),
+                (NodeId::server(1), 0..1),
+            ]
+        }));
+        refused(push(&[1, 2], 2), |error| {
+            matches!(error, Error::Slices(SliceError::Overlap { .. }))
+        })?;
+        // All on one server, by a slicer.
+        kv.set_slicer(Arc::new(|keys, _| vec![(NodeId::server(1), 0..keys.len())]));
+        let pushed = kv.push([5, u64::MAX], [1.0, 2.0])?;
+        kv.wait(pushed)?;
+        Ok(())
+    })
 }
 
 /// Notes the order in which requests come.
@@ -295,67 +303,53 @@ pub(crate) fn until_lost(postoffice: &Postoffice) -> Result<(), Error> {
 /// Workers push, and pull from all servers once the test says so.
 pub(crate) fn asks_once(postoffice: &Postoffice) -> Result<(), Error> {
     println!("rank {}", postoffice.my_rank());
-    match postoffice.role() {
-        Role::Scheduler => {}
-        Role::Server => {
-            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
-        }
-        Role::Worker => {
-            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
-            let keys = Array::from(spread(1000));
-            kv.wait(kv.push(&keys, vec![1.0; 1000])?)?;
-            println!("pushed");
-            wait_for_line();
-            kv.pull(&keys, 1)?.wait()?;
-        }
-    }
-    postoffice.finalize()
+    with_sums(postoffice, |kv| {
+        let keys = Array::from(spread(1000));
+        kv.wait(kv.push(&keys, vec![1.0; 1000])?)?;
+        println!("pushed");
+        wait_for_line();
+        kv.pull(&keys, 1)?.wait()?;
+        Ok(())
+    })
 }
 
 /// Workers push and pull until they are told to end, and go on after a node was lost and replaced.
 pub(crate) fn replaced(postoffice: &Postoffice) -> Result<(), Error> {
     let (rank, recovery) = (postoffice.my_rank(), postoffice.is_recovery());
     println!("rank {rank} recovery {recovery}");
-    match postoffice.role() {
-        Role::Scheduler => {}
-        Role::Server => {
-            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
-        }
-        Role::Worker => {
-            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
-            let keys = Array::from(spread(1000));
-            let values = Array::from(vec![1.0; 1000]);
-            let once = || {
-                let pushed = kv.push(&keys, &values)?;
-                kv.wait(pushed)?;
-                let pulled = kv.pull(&keys, 1)?.wait()?.values;
-                ensure(pulled.iter().all(|sum| *sum >= 1.0), || {
-                    "no sums".to_owned()
-                })
-            };
-            let end = thread::spawn(|| std::io::stdin().lock().lines().next());
-            let mut lost = false;
-            let mut worked = false;
-            while !end.is_finished() {
-                match once() {
-                    Ok(()) if lost || !worked => {
-                        println!("{}", if lost { "works again" } else { "working" });
-                        (lost, worked) = (false, true);
-                    }
-                    Ok(()) => {}
-                    Err(error @ Error::NodeLost { .. }) if !lost => {
-                        println!("lost: {error}");
-                        lost = true;
-                    }
-                    Err(Error::NodeLost { .. }) => thread::sleep(Duration::from_millis(5)),
-                    Err(error) => return Err(error),
+    with_sums(postoffice, |kv| {
+        let keys = Array::from(spread(1000));
+        let values = Array::from(vec![1.0; 1000]);
+        let once = || {
+            let pushed = kv.push(&keys, &values)?;
+            kv.wait(pushed)?;
+            let pulled = kv.pull(&keys, 1)?.wait()?.values;
+            ensure(pulled.iter().all(|sum| *sum >= 1.0), || {
+                "no sums".to_owned()
+            })
+        };
+        let end = thread::spawn(|| std::io::stdin().lock().lines().next());
+        let mut lost = false;
+        let mut worked = false;
+        while !end.is_finished() {
+            match once() {
+                Ok(()) if lost || !worked => {
+                    println!("{}", if lost { "works again" } else { "working" });
+                    (lost, worked) = (false, true);
                 }
+                Ok(()) => {}
+                Err(error @ Error::NodeLost { .. }) if !lost => {
+                    println!("lost: {error}");
+                    lost = true;
+                }
+                Err(Error::NodeLost { .. }) => thread::sleep(Duration::from_millis(5)),
+                Err(error) => return Err(error),
             }
-            let told = end.join().ok().flatten().and_then(Result::ok);
-            ensure(told.as_deref() != Some("leave"), || "told to".to_owned())?;
         }
-    }
-    postoffice.finalize()
+        let told = end.join().ok().flatten().and_then(Result::ok);
+        ensure(told.as_deref() != Some("leave"), || "told to".to_owned())?;
+        Ok(())
+    })
 }
 
 /// A worker has no request in flight while its server is replaced. It is told all the same.
@@ -365,33 +359,26 @@ pub(crate) fn idle(postoffice: &Postoffice) -> Result<(), Error> {
         postoffice.my_rank(),
         postoffice.is_recovery()
     );
-    match postoffice.role() {
-        Role::Scheduler => {}
-        Role::Server => {
-            KvServer::<f32>::new(postoffice, 0, SummingHandler::default())?;
-        }
-        Role::Worker => {
-            let kv = KvWorker::<f32>::new(postoffice, 0, 0)?;
-            kv.wait(kv.push([1], vec![1.0])?)?;
-            println!("pushed");
-            wait_for_line();
-            let told = match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
-                Err(Error::NodeLost { .. }) => "lost".to_owned(),
-                other => format!("{other:?}"),
-            };
-            println!("told {told}");
-            // It may have noticed the end of the server before it hears of the new one, of which it is told too.
-            let found = loop {
-                match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
-                    Ok(pulled) => break pulled.values,
-                    Err(Error::NodeLost { .. }) => thread::sleep(Duration::from_millis(5)),
-                    Err(error) => return Err(error),
-                }
-            };
-            ensure(found == [0.0], || format!("{found:?}"))?;
-        }
-    }
-    postoffice.finalize()
+    with_sums(postoffice, |kv| {
+        kv.wait(kv.push([1], vec![1.0])?)?;
+        println!("pushed");
+        wait_for_line();
+        let told = match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
+            Err(Error::NodeLost { .. }) => "lost".to_owned(),
+            other => format!("{other:?}"),
+        };
+        println!("told {told}");
+        // It may have noticed the end of the server before it hears of the new one, of which it is told too.
+        let found = loop {
+            match kv.pull([1], 1).and_then(elasticrun_ps::Pull::wait) {
+                Ok(pulled) => break pulled.values,
+                Err(Error::NodeLost { .. }) => thread::sleep(Duration::from_millis(5)),
+                Err(error) => return Err(error),
+            }
+        };
+        ensure(found == [0.0], || format!("{found:?}"))?;
+        Ok(())
+    })
 }
 
 /// A server answers each pull with the number of the pull, all of them once the test says so.
