@@ -110,7 +110,7 @@ pub(super) async fn serve(
         () = close.cancelled() => "closed by the driver".into(),
     };
     // Whatever the reason, the machine may be gone. An agent that lives opens its connections again.
-    port.side_connections.fell_silent(&host);
+    port.side_connections.host_is_away(&host);
     let _ = port
         .control
         .send(Input::Lost {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::Port;
-use crate::console::Piece;
 use bytes::BufMut;
 use elasticrun_protocol::{
     control::{Output, OutputOf, OutputTaken},
@@ -15,6 +13,9 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
+
+use super::Port;
+use crate::console::Piece;
 
 /// How long an agent keeps output that its driver does not take (`AgentOptions::output_timeout`).
 const AGENT_KEEPS_OUTPUT: Duration = Duration::from_secs(10);
@@ -90,12 +91,12 @@ mod tests {
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A connection of a host, perhaps a silent one, and the end of the job.
-    fn opened(is_silent: bool, has_ended: bool) -> (Open, CancellationToken) {
+    /// A connection of a host, perhaps one that is away, and the end of the job.
+    fn opened(is_away: bool, has_ended: bool) -> (Open, CancellationToken) {
         let all = SideConnections::default();
         let open = all.open("a".into(), 1);
-        if is_silent {
-            all.fell_silent(&"a".into());
+        if is_away {
+            all.host_is_away(&"a".into());
         }
         let ends = CancellationToken::new();
         if has_ended {
@@ -105,10 +106,10 @@ mod tests {
     }
 
     /// Reads twice from a connection that has brought a byte and is over then.
-    async fn reads(is_silent: bool, has_ended: bool, linger: Duration) -> [usize; 2] {
+    async fn reads(is_away: bool, has_ended: bool, linger: Duration) -> [usize; 2] {
         let (mut agent, mut stream) = duplex(8);
         agent.write_all(b"x").await.expect("there is room");
-        let (open, ends) = opened(is_silent, has_ended);
+        let (open, ends) = opened(is_away, has_ended);
         let mut buffer = BytesMut::new();
         let mut counts = [usize::MAX; 2];
         for count in &mut counts {
@@ -119,9 +120,9 @@ mod tests {
     }
 
     /// Whether a connection without a byte is waited for.
-    async fn waits(is_silent: bool, has_ended: bool) -> bool {
+    async fn waits(is_away: bool, has_ended: bool) -> bool {
         let (_agent, mut stream) = duplex(8);
-        let (open, ends) = opened(is_silent, has_ended);
+        let (open, ends) = opened(is_away, has_ended);
         let mut buffer = BytesMut::new();
         let read = read_output(&mut stream, &mut buffer, open.given_up(LONG, &ends));
         tokio::select! {
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_of_a_silent_host_is_read_and_its_connection_is_given_up() {
+    async fn output_of_a_host_that_is_away_is_read_and_its_connection_is_given_up() {
         assert_eq!(reads(true, false, Duration::ZERO).await, [1, 0]);
         assert!(waits(true, false).await, "more may be on its way");
     }
 
     #[tokio::test]
-    async fn the_end_of_a_job_does_not_wait_for_the_output_of_a_silent_host() {
+    async fn the_end_of_a_job_does_not_wait_for_the_output_of_a_host_that_is_away() {
         assert_eq!(reads(true, true, LONG).await, [1, 0]);
         assert!(waits(false, true).await, "other hosts may have output");
     }

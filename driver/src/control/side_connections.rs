@@ -1,4 +1,4 @@
-//! Which connections beside the control connections are those of silent hosts.
+//! Which connections beside the control connections are those of hosts that are away.
 //!
 //! A host that is gone closes no connection, and a stopped agent does not either. Its connections for output and for its last will
 //! have bytes at most for a moment, and then hold descriptors. So the connections that a host had at the end of its control
@@ -22,31 +22,31 @@ pub struct SideConnections(Arc<Mutex<BTreeMap<HostId, Vec<Mark>>>>);
 struct Mark {
     /// The number of its connection.
     instance: u64,
-    silent: CancellationToken,
+    away: CancellationToken,
 }
 
 impl SideConnections {
     /// Adds a connection, until the result is dropped.
     pub(super) fn open(&self, host: HostId, instance: u64) -> Open {
-        let silent = CancellationToken::new();
+        let away = CancellationToken::new();
         let mark = Mark {
             instance,
-            silent: silent.clone(),
+            away: away.clone(),
         };
         self.hosts().entry(host.clone()).or_default().push(mark);
         Open {
             all: self.clone(),
             host,
             instance,
-            silent,
+            away,
         }
     }
 
-    /// Marks the connections that a host has now: its control connection has ended.
-    pub(super) fn fell_silent(&self, host: &HostId) {
+    /// Marks the connections that a host has now, since its control connection has ended.
+    pub(super) fn host_is_away(&self, host: &HostId) {
         let marks = self.hosts().remove(host);
         for mark in marks.into_iter().flatten() {
-            mark.silent.cancel();
+            mark.away.cancel();
         }
     }
 
@@ -62,14 +62,14 @@ pub(super) struct Open {
     /// The host of the agent.
     pub(super) host: HostId,
     instance: u64,
-    /// Cancelled when the host falls silent.
-    silent: CancellationToken,
+    /// Cancelled when the host is away.
+    away: CancellationToken,
 }
 
 impl Open {
-    /// Waits until the host falls silent, and then for `linger`, or until `ends`.
+    /// Waits until the host is away, and then for `linger`, or until `ends`.
     pub(super) async fn given_up(&self, linger: Duration, ends: &CancellationToken) {
-        self.silent.cancelled().await;
+        self.away.cancelled().await;
         tokio::select! {
             () = sleep(linger) => {}
             () = ends.cancelled() => {}
@@ -94,15 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_connections_of_before_are_those_of_a_silent_host() {
+    fn only_connections_of_before_are_those_of_a_host_that_is_away() {
         let all = SideConnections::default();
         let (one, other) = (all.open("a".into(), 1), all.open("b".into(), 2));
         let closed = all.open("a".into(), 3);
         drop(closed);
-        all.fell_silent(&"a".into());
+        all.host_is_away(&"a".into());
         let next = all.open("a".into(), 4);
-        let silent = [&one, &other, &next].map(|open| open.silent.is_cancelled());
-        assert_eq!(silent, [true, false, false]);
+        let away = [&one, &other, &next].map(|open| open.away.is_cancelled());
+        assert_eq!(away, [true, false, false]);
         drop((one, other));
         assert_eq!(all.hosts().len(), 1, "what is closed is forgotten");
     }
